@@ -24,10 +24,10 @@ class Mechanism(Protocol):
         """Wait until the preparation is done. Raise the errors of ``apply``."""
 
     def apply(self, fault: Fault) -> Moment:
-        """Break the place. If an error is raised, nothing is broken."""
+        """Break the fault's place, and return when. If an error is raised, nothing is broken."""
 
     def undo(self, fault: Fault) -> Moment:
-        """Restore the place that the fault has broken."""
+        """Restore the fault's place, and return when."""
 
     def renew(self, switch: str) -> None:
         """Write the fault's entries again to a switch that has booted, so that the fault remains active."""

@@ -1,4 +1,4 @@
-"""The claims of the paper and OpenAI about size, cost and blast radius, recomputed from formulae.
+"""The claims of the paper and OpenAI about size, cost and blast radius, recomputed from formulas.
 
 Each claim is compared with a derived value. The claim is *reproduced* if this value rounds to the quoted
 value or is within the stated tolerance, otherwise *contradicted*. A claim is *on a condition* if it holds
@@ -26,7 +26,7 @@ CONVENTIONAL, FOUR, EIGHT = (3, 1), (2, 4), (2, 8)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim, the quoted and the derived value, and the derivation."""
+    """A claim, its value in the source, the value derived here, and the derivation."""
 
     text: str
     source: str
@@ -182,7 +182,7 @@ def _blasts(old: Built, four: Built, eight: Built) -> list[Claim]:
 
 
 def _figures(four: Built, eight: Built) -> list[Claim]:
-    """Return claims about the paper's production figures, with values derived from the fabric."""
+    """Return the claims about the paper's production figures."""
     per_plane = ACTIVE_EVS / four.design.planes
     share = per_plane / four.paths_per_plane
     packets = 12.4e15 * 60 / (8 * PACKET_BYTES)

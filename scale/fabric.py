@@ -127,7 +127,7 @@ class Built:
 
     @property
     def full_rate_hops(self) -> float:
-        """Number of links per NIC in one plane. With `most_nics` NICs, this is the number of tiers."""
+        """Number of links in a plane, per NIC of the fabric. With `most_nics` NICs: the number of tiers."""
         return (self.host_links + self.fabric_links) / self.design.planes / self.nics
 
     @property
@@ -147,7 +147,7 @@ class Built:
 
     @property
     def ports_per_module(self) -> int:
-        """Number of ports of one module."""
+        """Number of ports that share one optical module."""
         return max(1, int(self.design.parts.module.rate_bps // self.design.port_bps))
 
     @property

@@ -1,4 +1,4 @@
-"""Figures 4, 6, 7 and 8 of the paper: a simple model of a fabric of this size, next to the paper's values.
+"""Figures 4, 6, 7 and 8 of the paper: a simple model of the fabric, next to the paper's values.
 
 The paper's values are from production clusters whose traffic is not published. So the model has assumed
 inputs, which `Figures.inputs` lists. Two inputs are fitted and marked as fitted. Each `Row` compares a value
@@ -126,7 +126,7 @@ def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
 
 
 def _flap_losses(t1s: int) -> float:
-    """Return the packets lost per second by flaps.
+    """Return the number of packets that flaps lose per second.
 
     In a flap, each EV over the link loses one packet. EVs of both directions use the link.
     """
@@ -164,7 +164,7 @@ def _fig4_rows(start: Curve, t1s: int) -> tuple[Row, ...]:
 
 
 def _fig6() -> tuple[Curve, float]:
-    """Return a job's throughput around a module's flap, and the time (s) for which NICs use a dead port."""
+    """Return the throughput around an optical module's flap, and the time (s) of NICs' use of a dead port."""
     minutes = np.linspace(30.0, 36.0, 121)
     down = (minutes >= 32.5) & (minutes < 33.5)
     petabits = np.where(down, FIG6_BPS * (1 - 1 / PLANES), FIG6_BPS) / 1e15

@@ -1,13 +1,13 @@
 """The effect of failures on a synchronous job: speed, stalls, restarts and goodput.
 
-A life is one simulated run of the job. A synchronous job is as fast as its slowest NIC. Without failures, a
-share f of each step is spent on the network. If the slowest NIC has a share c of its bandwidth left, the job
-runs at 1 / (1 - f + f / c) of its speed. ``c`` is the product of two factors. For dead ports, the factor is
-(1 - dead ports of the NIC / planes). For dead links above the NIC's T0, the factor is (1 - dead links /
-uplinks of the T0 in one plane), because planes are loaded equally.
+A synchronous job is as fast as its slowest NIC. Without failures, a share f of each step is spent on the
+network. If the slowest NIC has a share c of its bandwidth left, the job runs at 1 / (1 - f + f / c) of its
+speed. ``c`` is the product of two factors. For dead ports, the factor is (1 - dead ports of the NIC /
+planes). For dead links above the NIC's T0, the factor is (1 - dead links / uplinks of the T0 in one plane),
+because planes are loaded equally.
 
 Goodput is the product of three shares: the time without restarts and repeated work, the time without stalls,
-and the mean speed. Many runs are simulated on one fabric and compared with formulae.
+and the mean speed. Many runs are simulated on one fabric and compared with formulas.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ FLAP_KINDS = ("host_link_flap", "fabric_link_flap")
 class Life:
     """One simulated run of a job: the number of restarts, and shares of the run's time.
 
-    At each sampled instant, ``capacity`` is the share of its bandwidth that the slowest NIC can use.
-    ``speed`` is the resulting share of the job's full speed.
+    ``capacity`` is the usable share of the slowest NIC's bandwidth at each sampled instant. ``speed`` is the
+    resulting share of the job's full speed.
     """
 
     restarts: int
@@ -116,7 +116,7 @@ def _consequences(
 
 
 def stall_ns(job: Job, kind: str, *, sprays: bool) -> int:
-    """Return the stall of a job by a failure of this kind, if no NIC is isolated, ns."""
+    """Return the time (ns) for which a failure of this kind stalls a job, if no NIC is isolated."""
     if sprays:
         return job.mrc_port_stall_ns if kind in PORT_KINDS else job.mrc_stall_ns
     return job.carrier_ns if kind in FLAP_KINDS else job.reroute_ns
@@ -194,7 +194,7 @@ class Count:
     """The failures of one kind: number of failures, and number of parts that are down at the same time.
 
     The values are means over simulated runs; only ``out_p99`` is a 99th percentile. The fields ``*_expected``
-    are means by formulae.
+    are means from formulas.
     """
 
     kind: Kind
@@ -248,7 +248,7 @@ class Study:
 
     @property
     def capacity(self) -> Floats:
-        """The share of its bandwidth that the slowest NIC can use, at all sampled instants of all runs."""
+        """The usable share of the slowest NIC's bandwidth, for each sampled instant of each run."""
         return np.concatenate([life.capacity for life in self.lives])
 
 
@@ -302,7 +302,7 @@ def study(
 
 
 def restarts_per_hour(built: Built, kinds: tuple[Kind, ...], job: Job, *, sprays: bool) -> float:
-    """Return the number of job restarts per hour that the network causes, by formulae."""
+    """Compute, with formulas, how many job restarts per hour the network causes."""
     hour_ns = 3600e9
     limit = job.timeout_ns / hour_ns
     total = 0.0

@@ -42,7 +42,7 @@ class ModulePart(YamlModel):
 
 
 class CopperPart(YamlModel):
-    """A copper cable with both its ends. Its rate is the rate of an optical module."""
+    """A copper cable with both its connectors. It has the same rate as an optical module (`ModulePart`)."""
 
     power_w: _Positive = 0.2
     cost: _Positive = 300.0

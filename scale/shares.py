@@ -267,7 +267,7 @@ class _Plane:
         return (single @ self._up) * self._up, (single.T @ self._up) * self._up
 
     def room(self, growing: tuple[Floats, Floats], fixed: tuple[Floats, Floats], level: float) -> float:
-        """Return how much the rate of the open flows can rise from ``level`` until a link is full."""
+        """Return how much the rate of open (not final) flows can rise from ``level`` until a link is full."""
         least = np.inf
         for grows, stays in zip(growing, fixed, strict=True):
             used = grows > 0

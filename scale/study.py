@@ -80,7 +80,7 @@ def designs_table(fabrics: Sequence[Built]) -> Table:
 
 
 def claims_table(rows: Sequence[Claim]) -> Table:
-    """Return a table of claims and the values derived from the formulae."""
+    """Return a table of claims and the values derived from the formulas."""
     return Table(
         "claims",
         "Claims, recomputed",
@@ -114,7 +114,7 @@ def blast_table(built: Built) -> Table:
 
 
 def failures_table(study: Study) -> Table:
-    """Return a table of the failures of each kind during a job: from random draws and from formulae."""
+    """Return a table of the failures of each kind during a job: from random draws and from formulas."""
     rows = tuple(
         (
             count.kind.name.replace("_", " "),

@@ -115,7 +115,7 @@ AT_ONCE_US = 1.0
 
 
 def judge_fig12(result: Result) -> Verdict:
-    """Check the throughput, the time until the EV is retired, the new EV, and the later losses."""
+    """Check the throughput, the retirement of the lossy path's EV, its replacement, and later losses."""
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     return all_hold(
         [
@@ -163,7 +163,7 @@ def _replaced(result: Result) -> list[Check]:
 def _lasting(result: Result) -> Check:
     """Compare MRC's losses with the losses of a sender without EV states.
 
-    Losses count from the time at which MRC must have stopped using the failed path.
+    Count only the losses after the time at which MRC must have stopped using the failed path.
     """
     settled = bypass_limit_us(rtt_us(result, "mrc"))
     counts = []

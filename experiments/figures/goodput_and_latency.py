@@ -1,4 +1,4 @@
-"""Judges of goodput and latency without faults: figure 20, section 5.2.1, and several queue pairs."""
+"""Judges of goodput and latency without faults, for figure 20, section 5.2.1, and runs with several QPs."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ BANDWIDTH_EQUAL_SOURCE = "paper, figure 20: 390 Gbit/s a flow with MRC, at most 
 
 
 def judge_bandwidth(result: Result) -> Verdict:
-    """Check that MRC's goodput reaches the paper's share of the NIC's rate, and RoCEv2's goodput."""
+    """Check that MRC's goodput reaches RoCEv2's goodput, and the paper's share of the NIC's rate."""
     mrc, roce = (by_repetition(result, name, "goodput_mbps") for name in ("mrc", "rocev2"))
     nic = nic_mbps(fabric_of(result, "mrc"))
     return all_hold(
@@ -222,9 +222,9 @@ OUTER_HEADER_BYTES = 40
 
 
 def judge_latency(result: Result) -> Verdict:
-    """Check that a request and its answer take no longer with MRC than with RoCEv2, except on the wire.
+    """Check that a request and its answer take no longer with MRC than with RoCEv2.
 
-    The time on the wire may be longer: MRC's packets have one more header, and a plane has a lower rate.
+    Only the time on the wire may be longer: MRC's packets have one more header, and a plane has a lower rate.
     """
     ours, theirs = (pooled(result, name, "latency_us") for name in ("mrc", "rocev2"))
     usual = median_interval(theirs)

@@ -104,7 +104,7 @@ APART = "theory: the two destinations have different uplinks by their numbers, s
 
 
 def judge_lossless(result: Result) -> Verdict:
-    """Check that lossless links drop nothing. Only victims that share links with the incast may be slow."""
+    """Check that lossless links drop nothing, and slow down only victims that share links with the incast."""
     checks = judge_incast(result, "mrc", {})
     victims = [rates[-1] for rates in flows(result, "mrc")]
     for name in (*HASHED, BY_DESTINATION):

@@ -18,7 +18,7 @@ DIP_SOURCE = "paper: dips of less than 1 s, with 14 s from one change to the nex
 
 
 def judge_fig09a(result: Result) -> Verdict:
-    """Check that the rate of every phase fits its working links, and that the dips are short."""
+    """Check that each phase's rate fits the number of working links, and that the rate's dips are short."""
     return all_hold([judge_full(result, "mrc", 1548, 1600), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])
 
 
@@ -28,7 +28,7 @@ FIG09B_DIP_SOURCE = "paper: dips of less than 1 s (figure 9a), with 12 s from on
 
 
 def judge_fig09b(result: Result) -> Verdict:
-    """Check that the rate is half during the fault and full after it, and that the dips are short."""
+    """Check that the rate is half during the fault and full afterwards, and that the dips are short."""
     return all_hold(
         [judge_full(result, "mrc", 1535, 1600), *judge_levels(result, "mrc", FIG09B_DIP, FIG09B_DIP_SOURCE)]
     )
@@ -70,7 +70,7 @@ FLAT_SOURCE = "paper: flat, to the width of a line, 1 %"
 
 
 def judge_fig19a(result: Result) -> Verdict:
-    """Check that the rate stays the same in all phases and bins, because one link can carry the flow."""
+    """Check that the rate is the same in all phases and bins: even one link can carry the flow."""
     return all_hold(
         [
             judge_full(result, "mrc", 383, 400),
@@ -94,5 +94,5 @@ PAPER_FIG19C = "two of four 100G links taken at once and returned: 383, 191, 381
 
 
 def judge_fig19c(result: Result) -> Verdict:
-    """Check that the rate halves and later grows back, and that dips are as short as in figure 9a."""
+    """Check that the rate is half during the fault and full afterwards, with short dips as in figure 9a."""
     return all_hold([judge_full(result, "mrc", 383, 400), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])

@@ -95,7 +95,7 @@ MOST_IN_FLAP = 0.9
 
 
 def judge_fig06(result: Result) -> Verdict:
-    """Check that the rate falls as predicted and comes back, and that packets are lost during the flap."""
+    """Check that the rate falls to the value of `predict` and comes back, and that the flap loses packets."""
     shares: list[float | None] = []
     back: list[float | None] = []
     predicted: list[float] = []
@@ -142,7 +142,7 @@ def _rate_to_end(series: Series, begin_us: float) -> float:
 
 
 def predict(result: Result, broken: tuple[str, ...]) -> float:
-    """Return the expected rate of steps with ``broken`` places, divided by the fault-free rate.
+    """Return the expected rate of steps if the places ``broken`` are broken, divided by the fault-free rate.
 
     A step computes, sends, and waits for round trips. Only sending takes longer if links are broken.
     """

@@ -117,8 +117,7 @@ def _check(
 ) -> Check:
     """Return the check of an interval.
 
-    If the interval includes a limit, the check also has the factor by which the number of values must grow
-    (`_decided_by`).
+    If the interval includes a limit, the check is undecided, and has the factor of `_decided_by`.
     """
     if holds is not None:
         return Check(asked, f"{words(found, unit)}; asked: {wanted}", holds, source)

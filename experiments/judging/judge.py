@@ -157,7 +157,7 @@ def _repeated(keys: list[Any]) -> int:
 
 
 def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
-    """Return each repetition's measurements as a text to compare, or None for a repetition without values."""
+    """Return a text for each repetition, None without values. Equal texts show a copied repetition."""
     rows: dict[Any, list[Any]] = {}
     for sample in found.get("samples", ()):
         values = {key: value for key, value in sample["metrics"].items() if value}

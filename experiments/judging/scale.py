@@ -37,7 +37,7 @@ BYPASS_SOURCE = (
 
 
 def fabric_of(result: Result, transport: str) -> Fabric:
-    """Return the fabric of a transport: the scenario's fabric, or that fabric with only one plane."""
+    """Return the scenario's fabric, with only one plane if the transport asks for one plane."""
     parameters = result["parameters"]
     asked, where = parameters["topology"], parameters.get("topology_where")
     if isinstance(asked, dict):
@@ -64,7 +64,7 @@ def nic_mbps(fabric: Fabric) -> float:
 
 
 def payload_mbps(result: Result, transport: str) -> float:
-    """Return the largest payload rate of MRC over all links of a NIC, Mbit/s: full packets without gaps."""
+    """Return the payload rate, Mbit/s, if MRC fills all links of a NIC with full packets."""
     options = transport_of(result, transport).get("options", {})
     payload_bytes = int(options.get("mtu_bytes", PAYLOAD_BYTES))
     frame_bytes = payload_bytes + FRAME_OVERHEAD_BYTES + bool(options.get("timestamps")) * TIMESTAMP_BYTES
@@ -72,7 +72,7 @@ def payload_mbps(result: Result, transport: str) -> float:
 
 
 def full_mbps(result: Result, transport: str, repetition: int = 0) -> float:
-    """Return the largest payload rate of the workload, Mbit/s.
+    """Return the largest possible payload rate of the workload, Mbit/s.
 
     This rate is limited by the senders' links, the receivers' links, and the configured rates of flows.
     """

@@ -53,10 +53,9 @@ def needs_calibration(scenario: Scenario) -> bool:
 def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
     """Return the scenario, slowed down if this machine is too slow for the scenario.
 
-    If several transports differ only in their setting ``loss``, only one of these transports is rehearsed.
-    The files of a rehearsal are in `out`, so that a killed process leaves no files elsewhere. Raise
-    InputError if the links would have to be slower than a topology allows. See `run_scenario` for other
-    errors.
+    Rehearsals (short runs without faults) show whether this is so. The files of a rehearsal are in `out`, so
+    that a killed process leaves no files elsewhere. Raise InputError if the links would have to be slower
+    than a topology allows. See `run_scenario` for other errors.
     """
     found = scenario
     for _ in range(ROUNDS):
@@ -89,7 +88,7 @@ def _slower(scenario: Scenario, times: float) -> Scenario:
 
 
 def _busiest(scenario: Scenario) -> dict[str, TransportEntry]:
-    """Return the transports that use mrclab's NICs. If some differ only in the loss rate, return one."""
+    """Return the transports that use mrclab's NICs. Of transports that differ only in loss, return one."""
     found: dict[str, tuple[str, TransportEntry]] = {}
     for transport in scenario.transports:
         if transport.core.has_nic:

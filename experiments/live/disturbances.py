@@ -53,9 +53,9 @@ class Strangers:
     def changes(self, kinds: Iterable[str]) -> tuple[str, ...]:
         """Return a tuple with one line about changes that other programs made to the fabric.
 
-        The tuple is empty if there are no such changes. ``kinds`` are the kinds of all faults so far. A fault
-        whose kind is not in TABLE_KINDS itself changes queues, links or routes. Then changes by other
-        programs cannot be recognized, so the tuple is empty.
+        The tuple is empty if there are no such changes. ``kinds`` are the kinds of all faults so far. If a
+        kind is not in TABLE_KINDS, its faults change queues, links or routes. The tuple is then empty,
+        because changes by other programs cannot be recognized.
         """
         if self._lab is None or not set(kinds) <= set(TABLE_KINDS):
             return ()
@@ -143,7 +143,7 @@ class SwitchDeaths:
         self.revive_ns = at_ns
 
     def revive(self, clock: Callable[[], int]) -> Iterator[tuple[str, Death, Moment]]:
-        """Start the ended switches again and program them. Yield each switch and when it was ready."""
+        """Start the ended switches again and program them. Yield each switch, its death and new start."""
         assert self._lab is not None
         while self._reviving:
             death = self._reviving.pop(0)

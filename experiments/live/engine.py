@@ -51,7 +51,8 @@ def run_scenario(scenario: Scenario, out: Path, outcome: Outcome, *, say: Say, s
 
     ``say`` gets progress messages. ``step`` gets the number of finished trials or, if there are no trials, of
     finished repetitions. All fabrics are removed at the end, also on Ctrl-C. Until then no other run can use
-    the testbed's names. Raise InputError, MachineError and SessionError.
+    the testbed's names. Raise InputError for a wrong scenario, MachineError if the machine lacks something,
+    and SessionError if a process or the testbed ends early.
     """
     with claimed(Names.from_environment()):
         _run_transports(scenario, out, outcome, say, step)

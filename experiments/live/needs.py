@@ -13,7 +13,7 @@ from mrclab.linux.errors import MachineError
 
 
 def require_workload(scenario: Scenario) -> None:
-    """Raise MachineError if the machine cannot run a scenario's workload, live or in virtual time."""
+    """Raise MachineError if the machine cannot run a scenario's workload, on any target."""
     if scenario.workload.kind == "transformer":
         require_jax()
     if isinstance(scenario.workload, Program):

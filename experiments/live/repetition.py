@@ -131,7 +131,7 @@ class _Parts:
 
 
 class LiveWorld:
-    """A running fabric, its workload's processes and CLOCK_MONOTONIC, for `mrclab.experiments.run.course`."""
+    """The live `mrclab.experiments.run.course.World`: the workload's processes, and CLOCK_MONOTONIC."""
 
     def __init__(self, driver: Driver, routes: Reaction, marks: Recorder, deaths: SwitchDeaths) -> None:
         self.workload = self.pace = driver
@@ -147,7 +147,7 @@ class LiveWorld:
         return self.workload.next_ns
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Wait for a process's message, the end of a switch, a change of routes, or the time ``until_ns``."""
+        """Wait for a message, the end of a switch, a change of routes, or ``until_ns``. Ignore ``paths``."""
         waiting: list[RemoteAgent | SwitchDeaths | int] = [
             *self.workload.descriptors(),
             self.deaths,
@@ -235,7 +235,7 @@ class RepetitionRunner:
             try:
                 stack.enter_context(driver)
             except AgentError as error:
-                # If a switch has ended, a second start on this fabric would fail, too.
+                # A StartError causes a second start. If a switch has ended, the second start would fail, too.
                 if why := self._running.ended():
                     raise SwitchError(why) from error
                 raise StartError(str(error)) from error

@@ -151,7 +151,7 @@ def path_events(e: Evidence, logs: Mapping[str, EventLog]) -> dict[str, Any]:
 
 
 def _of_sample(rows: dict[str, list[Row]], rank: int, sample: Sample, measure_ns: int) -> None:
-    """Add the events in the columns of a rank (``Channel.event_columns``, with the prefix ``event_``)."""
+    """Add the events of a rank's sample to ``rows``. The names of their columns begin with ``event_``."""
     for kind, found in rows.items():
         if f"event_{kind}_qpn" not in sample:
             continue

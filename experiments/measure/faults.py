@@ -20,7 +20,7 @@ class FaultRecord:
     The four times are CLOCK_MONOTONIC ns: before and after making the fault, before and after undoing it.
     ``where`` names a link (``p0-t0-0:p0-t1-2``), a switch, a NIC's port (``h0-eth1``) or a plane (``p0``).
     ``direction`` is ``both``; for a link it can be ``up`` (away from the hosts) or ``down``. A fault that was
-    not undone has no restore times. ``params`` are the parameters of the fault's kind.
+    not undone has only the first two times. ``params`` are the parameters of the fault's kind.
     """
 
     kind: str

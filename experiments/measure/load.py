@@ -151,11 +151,11 @@ MIN_TICKS = 10  # with fewer scheduler ticks a share is unknown
 MIN_PACKETS = 100  # with fewer packets the CPU time per packet is unknown
 SIMILAR_RATE = 0.1  # loads are compared if their rates differ by at most this share
 KEPT_GAPS = 16  # the number of gaps of a trial that are kept; shorter gaps are dropped
-# In an undisturbed trial, most gaps are shorter than this time (docs/measuring.md, "Errors").
+# Shorter gaps do not count. Most gaps of undisturbed trials are shorter (docs/measuring.md, "Errors").
 LEAST_GAP_NS = 750_000
 GAP_SHARE = 0.1  # a gap longer than this share of the recovery time disturbs the measured time
-# If the end of a recovery is unknown, we assume AFTER_RETIREMENT_NS after the last retirement of an EV. If no
-# EV was retired, we assume AFTER_FAULT_NS after the fault.
+# If the end of a recovery is unknown, we assume that the recovery ended AFTER_RETIREMENT_NS after the last
+# retirement of an EV or, if no EV was retired, AFTER_FAULT_NS after the fault.
 AFTER_RETIREMENT_NS = 500_000
 AFTER_FAULT_NS = 20_000_000
 # A gap has effects after its end, because packets that waited during the gap are sent or read late. We assume

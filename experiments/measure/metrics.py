@@ -171,7 +171,7 @@ def flow_metrics(
 ) -> Metrics:
     """Return ``goodput_mbps`` of all flows together, ``flow_mbps`` of each, ``latency_us``, and ``gap_us``.
 
-    ``gap_us`` has a value for every fault: of all flows, the longest time between two consecutive arrivals.
+    For each fault, ``gap_us`` has the longest time in which a flow had no arrival, up to the next fault.
     Flow i goes from the first rank of ``pairs[i]`` to the second in messages of ``message_bytes[i]``.
     """
     seconds = (end_ns - measure_ns) / 1e9

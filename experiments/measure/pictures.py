@@ -1,4 +1,4 @@
-"""The data of a spray's pictures: packets during one recovery, rates, paths in use, distributions.
+"""The data of a spray workload's pictures: packets during one recovery, rates, paths in use, distributions.
 
 The data is stored in result.json, so that a page can be drawn again without the captures.
 """
@@ -120,9 +120,8 @@ def _delivered(
 ) -> dict[str, Any]:
     """Return the payload received around the faults as a running sum: over all paths, and over broken paths.
 
-    The values are the mean over the trials and its 95 % interval, at the ends of bins. A bin is as long as a
-    burst and the gap after it. ``per_us`` is the rate before the faults in bytes/us. The picture has a line
-    with this rate.
+    The values are the mean over the trials and its 95 % interval, at the ends of bins. A bin is at least
+    as long as the normal gap between bursts of packets. ``per_us`` is the rate before the faults in bytes/us.
     """
     received = trace.received
     bin_ns = max(round(_burst_ns(trace, scenes)), -(-(reach[1] - reach[0]) // _POINTS), 1)

@@ -1,6 +1,6 @@
 """The data that a recorder stores with the captures: drop counts, loads of the trials, clock offsets.
 
-Captures use CLOCK_REALTIME, everything else CLOCK_MONOTONIC. On Linux both clocks run at the same rate, so
+Captures use CLOCK_REALTIME, all other data use CLOCK_MONOTONIC. On Linux both clocks run at the same rate, so
 their difference is constant unless the clock is set. The difference is measured at the start and the end of a
 run, and between trials. Between two measurements, the difference is interpolated, and its change counts as an
 error.
@@ -123,7 +123,7 @@ _CHUNK = 1 << 20
 
 
 def crc32_of(path: Path) -> int:
-    """Return the CRC-32 of a file. Raise OSError."""
+    """Return the CRC-32 of a file. Raise OSError if the file cannot be read."""
     found = 0
     with path.open("rb") as file:
         while piece := file.read(_CHUNK):

@@ -196,7 +196,7 @@ def measure(evidence: Evidence) -> Repetition:
 
 
 def _timed(e: Evidence) -> bool:
-    """Return True if times are measured. A run without captures and samples is judged by its data only."""
+    """Return True if the run measures times. Other runs check only the integrity of their data."""
     return bool(e.captures or e.samples or e.wanted is not None)
 
 
@@ -370,7 +370,7 @@ def _metrics(
 
 
 def _training(e: Evidence) -> tuple[Steps, Course] | None:
-    """Return a training's steps, and the course of the training with the workload's collective timeout."""
+    """Return a training's steps and its `course_under` the collective timeout; None for other workloads."""
     if e.workload.get("kind") != "transformer" or not e.samples:
         return None
     steps = steps_of(e.samples, e.measure_ns)

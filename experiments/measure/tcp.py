@@ -29,7 +29,7 @@ from mrclab.experiments.measure.trace import (
 from mrclab.topologies import Fabric
 from mrclab.topologies import Path as FabricPath
 
-# One row per segment with data. ``t_ns`` is the time in the file. An address has two halves.
+# One row per segment with data. ``t_ns`` is the time in the capture. An IPv6 address has two halves.
 SEGMENT = np.dtype(
     [
         ("t_ns", "i8"),

@@ -114,7 +114,7 @@ def times_dict(times: Times, rtt_us: float | None = None) -> dict[str, Any]:
 
 
 def us(ns: float | None) -> float | None:
-    """Return the time in microseconds, rounded to nanoseconds."""
+    """Convert ns to us, with three decimals; None stays None."""
     return None if ns is None else round(ns / 1000, 3)
 
 
@@ -141,7 +141,7 @@ def _elsewhere(scene: Scene, trace: Trace) -> IntArray:
 
 
 def _gaps(scene: Scene) -> dict[str, Any]:
-    """Return the intervals between completed messages in agents' logs, as the application sees them."""
+    """Return the intervals between the applications' completed messages, from the agents' logs."""
     t_ns, source = np.zeros(0, np.int64), "none"
     for end, name in (("dst", "ReceiveCompleted"), ("src", "SendCompleted")):
         hosts = {getattr(trace.paths[0], end) for trace in scene.traces}
@@ -217,7 +217,7 @@ def _check_first_rtx(scene: Scene) -> Check:
 def _first_rtx(scene: Scene) -> int | None:
     """Return when the first lost packet was retransmitted, in ns since the fault.
 
-    If the fault dropped a retransmission of an earlier loss, return the time of the next retransmission.
+    If this packet was itself a retransmission, return the time of its next retransmission.
     """
     found = []
     for trace in scene.traces:
@@ -234,7 +234,7 @@ def _first_rtx(scene: Scene) -> int | None:
 
 
 def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Check that the broken paths had no packets for much longer than the time between packets."""
+    """Check that the broken paths had no packets for much longer than the usual time between two packets."""
     rerouted = scene.times.rerouted
     if rerouted.ns is None:
         return Check("silent_after_rerouting", False if scene.times.felt else None, rerouted.reason or "")
@@ -277,7 +277,7 @@ def _check_retired(scene: Scene, traces: Sequence[Trace]) -> Check:
 
 
 def _check_paths(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Check that each EV has one path, which the outer destination shows."""
+    """Check that each packet's outer destination leads to the path of its EV."""
     wrong = count = 0
     for trace in traces:
         here = within(trace.sent.t_ns, scene.span.start, scene.span.end)

@@ -214,7 +214,7 @@ def by_chance(load: Load) -> bool:
 
 
 def overloads(loads: Sequence[Load]) -> list[str]:
-    """Return one reason for each rule that was broken: the number of trials, and the worst value."""
+    """Return a reason for each broken rule: how many trials broke the rule, and the worst value."""
     reasons = []
     for key, limit, text in _RULES:
         broken = [(getattr(load, key), load) for load in loads if key in _broken(load)]

@@ -142,7 +142,7 @@ def build(
 
 
 def joined_validity(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the validities of a run's ``parts``. If there are several, each line begins with a part's name."""
+    """Join the validities of a run's ``parts``. Lines of several parts begin with the part's name."""
 
     def lines(key: str) -> list[str]:
         if len(parts) == 1:

@@ -242,7 +242,7 @@ def headline(result: Mapping[str, Any]) -> str:
 
 
 def verdict(result: Mapping[str, Any]) -> Text:
-    """Return the last part of the text: recovery, claim, validity of the run, and all failures."""
+    """Return the end of a result's text: recovery, claim, validity of the run, and all failures."""
     text = Text()
     if line := sentence(result) or headline(result):
         text.append(f"{line}\n", style="bold" if result["valid"] else "dim")

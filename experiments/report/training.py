@@ -134,9 +134,9 @@ def speed_cells(row: Row) -> list[str]:
 
 
 def watchdog_cells(row: Row) -> list[str]:
-    """Return the cells about the collective timeout: ended jobs, lost steps and goodput.
+    """Return the cells of ended jobs, lost steps, goodput, and whether the parameters are right.
 
-    The last cell says whether the parameters are the same as in a training by a single process.
+    Right parameters are the same as in a training by a single process.
     """
     return [
         figure(row.crashes),

@@ -52,7 +52,7 @@ def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) 
 
 
 def _over_steps(axes: Any, firsts: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draw the losses over steps. A wide grey line behind the other lines is the control."""
+    """Draw the training's loss over the steps. A wide grey line behind the other lines is the control."""
     if CONTROL in firsts:
         losses = firsts[CONTROL]["losses"]
         axes.plot(

@@ -30,8 +30,8 @@ def write_whole(path: Path, text: str) -> Path:
 def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> FormT:
     """Read a JSON file of a given form. ``what`` names the file in error messages, for instance ``run``.
 
-    If there is no file, raise InputError with the text ``missing``. If the form differs, raise InputError
-    with the wrong key.
+    If there is no file, raise InputError with the text ``missing``. If the form differs, raise an
+    InputError that names the wrong key.
     """
     try:
         return form.validate_json(read_regular(path, LARGEST_BYTES))

@@ -138,7 +138,7 @@ class Summary(Model):
 
 
 class Times(Model):
-    """The summaries of the first transport's times."""
+    """The summaries of the trials' times, for the first transport of the scenario."""
 
     first_loss_us: Summary
     detected_us: Summary
@@ -148,7 +148,7 @@ class Times(Model):
 
 
 class Validity(Model):
-    """The reasons why the figures are not valid, and other notes. A valid run has no reasons."""
+    """The reasons why the run is not valid, and other notes. A valid run has no reasons."""
 
     reasons: list[str]
     notes: list[str]

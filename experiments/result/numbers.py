@@ -10,7 +10,7 @@ LONG_US = 100_000
 
 
 def figure(value: float | None) -> str:
-    """Return a number with at least three digits, such as ``0.124``, ``41.3``, ``1,234``; a dash for None."""
+    """Return a number as text, such as ``0.124``, ``41.3``, ``1,234``; a dash for None."""
     if value is None:
         return "-"
     if value == 0 or abs(value) >= 99.95:

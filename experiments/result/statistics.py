@@ -286,5 +286,5 @@ def _size(delta: float) -> str:
 
 
 def _rounded(value: float) -> float:
-    """Round to six digits. No measured value is more precise."""
+    """Round to six significant digits. No measured value is more precise."""
     return float(f"{value:.6g}")

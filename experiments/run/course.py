@@ -77,7 +77,7 @@ class World(Protocol):
 
     @property
     def deaths(self) -> SwitchWatch | None:
-        """Return the object that notices switches that end without a fault; None in virtual time."""
+        """Return the object that notices switches that end by themselves; None in virtual time."""
 
     @property
     def pace(self) -> Pace | None:
@@ -101,7 +101,7 @@ class World(Protocol):
         """
 
     def act(self) -> None:
-        """Perform the actions of the workload's processes that are due."""
+        """Perform all due actions of the workload's processes."""
 
 
 class _NoDeaths:

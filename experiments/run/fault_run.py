@@ -48,10 +48,10 @@ class Pace(Protocol):
 
     @property
     def rehearses(self) -> bool:
-        """Return True if trials that do not count are needed first, to adapt the rate."""
+        """Return True if trials that do not count must come first, to adapt the workload's rate."""
 
     def adapt(self, load: Load) -> bool:
-        """Adapt the rate after a trial with this load; return True if the rate of that trial was right."""
+        """Adapt the rate after a trial with this load; return True if the rate of this trial was right."""
 
 
 class Marks(Protocol):
@@ -67,7 +67,7 @@ class Marks(Protocol):
         """Replace the load that was recorded between the last two calls of `mark` by ``load``."""
 
     def take_as_usual(self) -> None:
-        """From now on, the load between the last two calls of `mark` is the normal load for comparisons."""
+        """Use the load between the last two calls of `mark` as a normal load in later comparisons."""
 
 
 class Deaths(Protocol):
@@ -86,8 +86,8 @@ class SequenceSource:
 
     The wait lasts until all paths are used again, and then for ``settle``. If the machine was too slow in a
     trial, the trial is made again. This second attempt comes after all other trials, because the machine may
-    be slow for some time. There are at most as many second attempts as trials. ``say`` gets a message when
-    the first trial is made again. ``marks`` is the number of boundaries between trials so far.
+    be slow for some time. There are at most as many second attempts as trials. ``say`` gets one
+    message, after the first slow trial. ``marks`` is the number of boundaries between trials so far.
 
     If a path is retired during ``settle``, the wait for paths is repeated once before the next fault.
 
@@ -275,7 +275,7 @@ class TimedSource:
         return self.next_ns is None
 
     def make_first(self) -> None:
-        """Make the faults that are due at the start of the measurement. Call this before that start."""
+        """Make the faults that are due at the start of the measurement, shortly before this start."""
         while self._coming is not None and self._coming.at_ns <= 0:
             self._make_coming()
 
@@ -429,7 +429,7 @@ class FaultRun:
             sequence.revived()
 
     def look_back(self) -> None:
-        """Add a failure for each switch that ended after the last trial."""
+        """Add a message to ``failures`` for each switch that ended after the last trial."""
         deaths = self._deaths
         while deaths is not None and (death := deaths.next_death(self._injector.broken)) is not None:
             self.failures.append(

@@ -95,7 +95,7 @@ class TraceReplay(Graph):
     )
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the text for the graph (see `Graph.source`)."""
+        """Return the text from which the graph is built (see `Graph.source`)."""
         return trace_source(self.path, self.groups, self.ranks)
 
 
@@ -127,7 +127,7 @@ class Llm(Graph):
         return LlmStep(**{item.name: getattr(self, item.name) for item in fields(LlmStep)})
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the text for the graph (see `Graph.source`)."""
+        """Return the text from which the graph is built (see `Graph.source`)."""
         return llm_source(asdict(self.step))
 
 
@@ -160,7 +160,7 @@ class Ddp(Graph):
         return DdpStep(**{item.name: getattr(self, item.name) for item in fields(DdpStep)})
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the text for the graph (see `Graph.source`)."""
+        """Return the text from which the graph is built (see `Graph.source`)."""
         return ddp_source(asdict(self.step))
 
 
@@ -171,7 +171,7 @@ class Matrix(Graph):
     path: str = Field(description="htsim's file (.cm); node i is the i-th host")
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the text for the graph (see `Graph.source`)."""
+        """Return the text from which the graph is built (see `Graph.source`)."""
         return matrix_source(self.path)
 
 
@@ -193,7 +193,7 @@ class RecordedProgram(Graph):
     )
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the text for the graph (see `Graph.source`)."""
+        """Return the text from which the graph is built (see `Graph.source`)."""
         return recorded_source(self.path, self.pauses, self.requests)
 
 
@@ -216,7 +216,7 @@ class RandomArrivals(Graph):
         return None
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the text for the graph (see `Graph.source`)."""
+        """Return the text from which the graph is built (see `Graph.source`)."""
         rate_bps = link_bps(fabric, fabric.hosts[0].name)
         hosts = self.hosts or len(fabric.hosts) * self.ranks_per_host
         sizes = distribution_of(self.sizes)
@@ -244,7 +244,7 @@ class OneCollective(Graph):
     ranks: Annotated[int, WholeNumber(0, 4096)] = Field(0, description="how many ranks take part; 0: all")
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the text for the graph (see `Graph.source`)."""
+        """Return the text from which the graph is built (see `Graph.source`)."""
         ranks = self.ranks or len(fabric.hosts) * self.ranks_per_host
         return collective_source(self.operation, ranks, self.size_bytes)
 
@@ -269,7 +269,7 @@ class Tenants(Graph):
         return value
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the text for the graph (see `Graph.source`)."""
+        """Return the text from which the graph is built (see `Graph.source`)."""
         # If the workload was read from a result.json, its jobs are mappings instead of Graph objects.
         jobs = {name: job if isinstance(job, Graph) else _recorded(job) for name, job in self.jobs.items()}
         return tenants_source({name: job.source(fabric, seed) for name, job in jobs.items()})

@@ -185,7 +185,6 @@ def parse_scenario(
 
 
 def _has_part(document: YamlDocument, target: str) -> bool:
-    """Return True if a scenario has a part for this target."""
     parts = document.data.get("targets")
     return isinstance(parts, dict) and target in parts
 

@@ -70,7 +70,7 @@ def _copy(model: Model, times: float) -> Model:
 
 
 def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
-    """Return a transport's entry with longer times and lower rates of endpoints, including default values."""
+    """Return a transport's entry with all endpoint times and rates slowed down, also the default values."""
     entry = scenario.entries[name]
     transport = entry.transport(name)
     usual = _defaults(scenario, transport)
@@ -83,7 +83,7 @@ def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
 
 
 def _defaults(scenario: Scenario, transport: Transport) -> dict[str, Any]:
-    """Return the default times and rates of endpoints, or {} if the scenario has a propagation delay."""
+    """Return the default times and rates of endpoints; {} if a propagation delay sets these values."""
     if transport.core.config is None or scenario.propagation_ns:
         return {}
     fabric = scenario.fabric()

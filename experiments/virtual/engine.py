@@ -1,7 +1,7 @@
 """Run a scenario in virtual time: one transport after another, one repetition after another.
 
-Everything runs in this process; `mrclab.run_jobs` runs repetitions in several processes. A repetition runs
-the workload with its faults, and gives the same evidence as a live run.
+This module uses one process; `mrclab.run_jobs` uses several processes. A repetition runs the workload with
+its faults, and gives the same evidence as a live run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NoLoad:
         """Do nothing, because in virtual time no CPU load is recorded."""
 
     def last_load(self) -> Load:
-        """Return the load of an idle machine."""
+        """Return the load of an idle machine: in virtual time, the machine's load has no effect."""
         return UNLOADED
 
     def amend(self, load: Load) -> None:
@@ -258,7 +258,8 @@ class _Run:
     def wait(self, until_ns: int, paths: bool) -> None:
         """Run the clock to ``until_ns``, or until the workload stops the clock.
 
-        The workload stops the clock when an EV is used again: then perhaps all paths are in use.
+        ``paths`` is true if a trial waits until all paths are in use again. So the workload stops the clock
+        when an EV is used again.
         """
         if paths:
             wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0

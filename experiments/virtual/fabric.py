@@ -39,7 +39,7 @@ def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
     """Return the longest time, ns, that a packet needs on a path through full queues without being dropped.
 
     A queue accepts data up to its drop threshold. In a queue that trims, trimmed frames may use half of the
-    link's rate, so data may wait twice as long as the link needs to send the trim threshold.
+    link's rate. So data may wait twice as long as the link needs for the bytes of the trim threshold.
     """
 
     def hop_ns(kind: LinkKind, queued: bool) -> int:
@@ -86,7 +86,8 @@ class VirtualFabric:
         self.in_flight_ns = longest_flight_ns(fabric, policy) + propagation_ns
         """The longest time of a packet in the network, if no fault delays it."""
         if transport.lossless or virtual.links == "buckets":
-            # On lossless links a pause may last for any time. With token buckets, packets also wait in hosts.
+            # A pause may last for any time, and with token buckets packets also wait in hosts. So packets
+            # may be in flight for longer than computed.
             self.in_flight_ns = max(self.in_flight_ns, IN_FLIGHT_NS)
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
         buffers = send_buffer_bytes if virtual.links == "buckets" else None
@@ -150,7 +151,7 @@ class VirtualWorkload(Protocol):
         """Stop sending, and wait until the sent packets have arrived."""
 
     def collect(self) -> Collected:
-        """Return the results and counters."""
+        """Return the workload's results and counters."""
 
 
 MakeWorkload = Callable[[VirtualSetting], VirtualWorkload]

@@ -150,7 +150,7 @@ class FlowMeter:
         return found
 
     def begin(self) -> None:
-        """Begin to count at all ports: the measurement starts now."""
+        """Begin to count the events at all ports, at the start of the measurement."""
         clock = self._network.clock
         self._begin_ps = clock.now_ps
         self._stops = Stops(clock.now_ps, self._bin_ns * PS_PER_NS)

@@ -101,7 +101,7 @@ class Capture:
 
     @property
     def offset_ns(self) -> int | None:
-        """Return None, because tcpdump's times are of CLOCK_REALTIME."""
+        """Return None: tcpdump's times are of CLOCK_REALTIME, whose offset is not fixed."""
         return None
 
     @property
@@ -123,8 +123,8 @@ class Capture:
 
         ``prefix`` is put before the command, to run it in a namespace (``ip netns exec h0``, ``mnexec -a
         PID``). The prefix must exec the command, so that signals reach tcpdump. ``spawn`` replaces the
-        function that starts the process, which must have a pipe for stderr. Raise CaptureError with tcpdump's
-        message.
+        function that starts the process, which must have a pipe for stderr. If tcpdump cannot record, raise
+        CaptureError with its message.
         """
         command = [*prefix, *tcpdump_command(file, interface=interface, expression=expression)]
         try:
@@ -250,7 +250,7 @@ class TcpdumpSource:
     interface: str = "any"
 
     def start(self, file: Path) -> Capture:
-        """Begin to record into a file. Raise CaptureError."""
+        """Begin to record into a file. Raise CaptureError if tcpdump cannot record."""
         return Capture.start(file, prefix=self.prefix, spawn=self.spawn, interface=self.interface)
 
 
@@ -376,7 +376,7 @@ class Recorder:
         self._loads[-1] = load
 
     def take_as_usual(self) -> None:
-        """From now on, the load between the last two calls of `mark` is the normal load for comparisons."""
+        """Use the load between the last two calls of `mark` as a normal load in later comparisons."""
         self._usual.append(self.last_load())
 
     def __exit__(

@@ -67,7 +67,7 @@ _ETH_P_IPV6, _ARPHRD_ETHER = 0x86DD, 1
 
 @cache
 def _program(outgoing: bool) -> bytes:
-    """Return the program of one direction, with placeholders for its maps. Raise CompilerError."""
+    """Compile the program of one direction, with placeholders for its maps. Raise CompilerError."""
     module = ir.Module(name="tap")
     module.triple = "bpfel"
     function = ir.Function(module, ir.FunctionType(I32, [PTR]), "tap")
@@ -114,8 +114,8 @@ def _program(outgoing: bool) -> bytes:
 class TapSource:
     """The place of a tap: the name of a network namespace, and the names of its interfaces.
 
-    The tap reads times from CLOCK_MONOTONIC. The times in the file are larger by ``offset_ns``, like times of
-    CLOCK_REALTIME. All taps of a recording have the same offset.
+    The tap reads CLOCK_MONOTONIC and adds ``offset_ns``, so that the file has times of CLOCK_REALTIME. All
+    taps of a recording have the same offset.
     """
 
     namespace: str

@@ -50,7 +50,7 @@ class Steady:
     rehearses = False
 
     def beats(self) -> Beats | None:
-        """Return None, because the processes do not report about themselves."""
+        """Return None, because the processes send no reports."""
         return None
 
     def adapt(self, load: Load) -> bool:
@@ -67,7 +67,7 @@ class Driver(Protocol):
 
     @property
     def processes(self) -> int:
-        """Return how many processes work at the same time."""
+        """Return how many of the workload's processes work at the same time."""
 
     @property
     def over(self) -> bool:

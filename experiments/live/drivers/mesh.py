@@ -192,7 +192,7 @@ class MeshDriver(Steady):
         return begin_ns + self._setting.scenario.live_warmup_ns
 
     def descriptors(self) -> Collection[RemoteAgent]:
-        """Return all agents, so that the end of an agent is noticed, too."""
+        """Return all agents: each agent may send an answer, or end."""
         return self._agents.by_host.values()
 
     def receive(self, ready: Sequence[object]) -> None:

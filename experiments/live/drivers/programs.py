@@ -143,7 +143,7 @@ class ProgramDriver(Steady):
                 program.code = program.process.wait()
 
     def beats(self) -> Beats | None:
-        """Return a report that says only whether other programs can take a CPU from the NICs."""
+        """Return a report with one value: whether other programs can take a CPU from the NICs."""
         return Beats(0, first=self._first)
 
     def priority(self) -> contextlib.AbstractContextManager[None]:

@@ -70,7 +70,7 @@ class RankDriver(Steady):
         return Beats(0, first=self._first, cpus=places)
 
     def _come_first(self) -> bool:
-        """Return True if the ranks have real-time priority and the kernel forwards frames."""
+        """Return True if other programs can take a CPU neither from the ranks nor from forwarding."""
         kernel = capabilities_of(self._setting.running.target_name).forwards_in_kernel
         return kernel and all(comes_first(pid) for pid in self.pids.values())
 

@@ -78,7 +78,7 @@ class Pace:
 
 
 DRAIN_TIMEOUT_S = 10.0
-# The warm-up measures the rate for LOOK_NS and adapts the rate until it is right, at most LOOKS times.
+# The warm-up measures for LOOK_NS and then adapts the rate, at most LOOKS times, until the rate is right.
 LOOKS, LOOK_NS = 3, 150_000_000
 # An agent runs at least every BEAT_NS. It reports the times longer than GAP_NS in which it did not run.
 BEAT_NS, GAP_NS = 200_000, 500_000
@@ -217,7 +217,7 @@ class SprayDriver:
         return right
 
     def descriptors(self) -> Collection[RemoteAgent]:
-        """Return both agents, so that the end of an agent is noticed, too."""
+        """Return both agents: each agent may send an answer, or end."""
         return self._agents.by_host.values()
 
     def receive(self, ready: Sequence[object]) -> None:
