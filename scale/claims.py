@@ -182,7 +182,6 @@ def _blasts(old: Built, four: Built, eight: Built) -> list[Claim]:
 
 
 def _figures(four: Built, eight: Built) -> list[Claim]:
-    """Return the claims about the paper's production figures."""
     per_plane = ACTIVE_EVS / four.design.planes
     share = per_plane / four.paths_per_plane
     packets = 12.4e15 * 60 / (8 * PACKET_BYTES)

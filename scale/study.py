@@ -114,7 +114,7 @@ def blast_table(built: Built) -> Table:
 
 
 def failures_table(study: Study) -> Table:
-    """Return a table of the failures of each kind during a job: from random draws and from formulas."""
+    """Return a table of the failures of each kind during a job, from random draws and from formulas."""
     rows = tuple(
         (
             count.kind.name.replace("_", " "),

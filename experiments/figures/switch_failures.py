@@ -142,7 +142,7 @@ CONTROL_SOURCE = "control: the second T1 is rebooted without having been drained
 
 
 def judge_drain(result: Result) -> Verdict:
-    """Check that the reboot of a drained T1 loses no packet, and that the reboot of another T1 does."""
+    """Check that the reboot of a drained T1 loses no packet, and that another T1's reboot loses packets."""
     levels: list[float | None] = []
     windows = {}
     fabric = fabric_of(result, "mrc")

@@ -93,7 +93,6 @@ def _data(result: Result, name: str) -> Iterator[Check]:
 
 
 def _ended(result: Result, name: str) -> Iterator[Check]:
-    """Check that no repetition of MRC failed."""
     ran = transport_of(result, name).get("samples", ())
     failed = [sample["failure"] for sample in ran if sample.get("failure") is not None]
     if failed and is_mrc(result, name):

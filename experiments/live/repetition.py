@@ -119,8 +119,6 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The objects that work together in a repetition."""
-
     course: Course
     driver: Driver
     recorder: Recorder

@@ -157,9 +157,9 @@ def build_trace(
     """Combine the captures at the two ends of ``paths`` (MRC and RoCEv2).
 
     The trace has the data packets from the paths' sender to their receiver. The outer destination of a packet
-    shows its path. With ``by_ev``, the EV of a packet shows its path instead. With ``by_ev``, and
-    also if packets have no segment lists, the addresses of the NICs' ports in ``fabric`` identify data
-    packets. The trace also has the SACKs that the sender received.
+    shows its path. With ``by_ev``, the EV of a packet shows its path instead. With ``by_ev``, and also if
+    packets have no segment lists, the addresses of the NICs' ports in ``fabric`` identify data packets. The
+    trace also has the SACKs that the sender received.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     if by_ev:

@@ -194,7 +194,6 @@ def _check_effective(scene: Scene) -> Check:
 
 
 def _check_elsewhere(scene: Scene, lost: int) -> Check:
-    """Check that all lost packets were lost because of the fault."""
     settled = [_settled(scene, trace) for trace in scene.traces]
     ok = lost == 0 if any(part.start < part.stop for part in settled) else None
     return Check("no_loss_elsewhere", ok, f"{lost} packets lost on other paths or at other times")

@@ -190,7 +190,6 @@ _BY_RATE = ("share", "busy", "wait", "demand")
 
 
 def _broken(load: Load) -> list[str]:
-    """Return the fields whose limits a load exceeds."""
     return [
         key
         for key, limit, _ in _RULES

@@ -68,7 +68,6 @@ def draw(result: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _trial(result: Mapping[str, Any], transport: str, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the trial that the pictures show."""
     number = data.get("packets", {}).get("trial")
     ours = (transport, data["repetition"], number)
     return next((t for t in result["trials"] if (t["transport"], t["repetition"], t["trial"]) == ours), None)

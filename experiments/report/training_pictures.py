@@ -91,7 +91,6 @@ def _in_pieces(course: Mapping[str, Any]) -> tuple[Floats, Floats]:
 
 
 def _steps(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw the time of each step, with a panel for each transport."""
     transports = {name: found for name, found in result["transports"].items() if trainings(found)}
     figure = new_figure(7.2, 1.2 + 1.05 * len(transports))
     panels = np.atleast_1d(figure.subplots(len(transports), 1, sharex=True, sharey=True))

@@ -369,7 +369,6 @@ def random_faults(
 
 
 def _exponential_ns(mean_ns: int, chooser: random.Random) -> int:
-    """Return a random time from the exponential distribution."""
     return round(-mean_ns * Decimal(1 - chooser.random()).ln())
 
 

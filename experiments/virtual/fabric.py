@@ -86,8 +86,7 @@ class VirtualFabric:
         self.in_flight_ns = longest_flight_ns(fabric, policy) + propagation_ns
         """The longest time of a packet in the network, if no fault delays it."""
         if transport.lossless or virtual.links == "buckets":
-            # A pause may last for any time, and with token buckets packets also wait in hosts. So packets
-            # may be in flight for longer than computed.
+            # Packets may need longer: pauses have no limit, and with token buckets packets wait in hosts.
             self.in_flight_ns = max(self.in_flight_ns, IN_FLIGHT_NS)
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
         buffers = send_buffer_bytes if virtual.links == "buckets" else None

@@ -172,7 +172,6 @@ class SprayDriver:
         return take_snapshot(self.pids, beats=self.beats())
 
     def _note(self, load: Load, part: str) -> None:
-        """Record the endpoints' load at the present rate."""
         self._looks.append(
             {
                 "part": part,

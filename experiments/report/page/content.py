@@ -151,7 +151,6 @@ def _options(options: Mapping[str, Any]) -> str:
 
 
 def _shown_trial(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the trial that the pictures show."""
     for name, found in result["transports"].items():
         for data in found["pictures"][:1]:
             ours = (name, data["repetition"], data.get("packets", {}).get("trial"))
@@ -318,7 +317,6 @@ def _fault_error_us(trials: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _training(result: Mapping[str, Any]) -> list[list[str]]:
-    """Return a table row for each transport with a training."""
     return [
         [row.transport, f"{row.ended} of {row.repetitions}", *speed_cells(row), *watchdog_cells(row)]
         for row in rows_of(result)

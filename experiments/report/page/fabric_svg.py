@@ -221,7 +221,6 @@ def _dot(fabric: Fabric, path: Path, begin: float, end: float, lost: bool, again
 
 
 def _nodes(fabric: Fabric, path: Path) -> list[str]:
-    """Return the hosts and switches of a path, in order."""
     nodes = [path.src]
     for name in path.links:
         a, b = name.split(":")
