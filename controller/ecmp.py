@@ -35,7 +35,7 @@ READER_ID = 512
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """A next hop: a port and the Ethernet addresses of its link. The member's id is the port's number."""
+    """A next hop: a port and the two Ethernet addresses of its link. The member's id is the port's number."""
 
     port: int
     src_mac: int

@@ -219,7 +219,7 @@ class ControllerThread:
         self._thread = threading.Thread(target=self._main, name="controller", daemon=True)
 
     def start(self) -> None:
-        """Connect to all switches and begin to program them. `programmed` waits for the end."""
+        """Connect to all switches and start to program them. `programmed` waits until this is done."""
         self._thread.start()
         self._ready.result()
 

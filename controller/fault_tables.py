@@ -28,7 +28,7 @@ from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_P
 from mrclab.switches.spec import WAIT_KEY, RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
-# A fault of kind `rate` allows short bursts. A frame may be sent earlier than the rate allows: by this time,
+# A fault of kind `rate` allows short bursts. A frame may be sent too early: by at most BURST_TICKS,
 # or by the time of MIN_BURST_FRAMES frames if that time is longer.
 BURST_TICKS = TICKS_PER_US * 1000
 MIN_BURST_FRAMES = 16
@@ -174,7 +174,7 @@ def _uint128(value: int) -> p4r.Uint128:
 def fault_entries(
     fault: Fault, port: int, egress_way: Direction, profile: LinkProfile
 ) -> list[fy.P4TableEntry]:
-    """Return the entries that make a fault at a switch port. Frames leave the port in ``egress_way``."""
+    """Return a fault's entries for a port. ``egress_way`` is the direction of frames that leave the port."""
     controls = []
     if fault.direction in ("both", egress_way):
         controls.append("egress_fault")

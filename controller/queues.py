@@ -96,7 +96,7 @@ class QueueSetting:
 
 
 def byte_time(rate_bps: int) -> int:
-    """Return the time that a link takes for a byte. The unit is 1/65,536 of a tick."""
+    """Return the time in which a link sends a byte, in units of 1/65,536 of a tick (`TICKS_PER_US`)."""
     return min(round(8 * 10**6 * TICKS_PER_US * BYTE_TIME_ONE / rate_bps), _TOP)
 
 

@@ -53,7 +53,7 @@ def _bpf(command: int, attr: ctypes.Array[ctypes.c_char]) -> int:
 
 
 class Prepared:
-    """An update of a map whose arguments are ready, so that making the update runs no Python code."""
+    """A prepared update of a map. The update runs no Python code."""
 
     __slots__ = ("_kept", "make")
 
@@ -136,7 +136,7 @@ class RefusedError(SwitchError):
         self.error, self.said, self.instruction = error, said, instruction
 
     def at(self, place: str | None) -> RefusedError:
-        """Return this error with ``place``, the part of the P4 program that became the instruction."""
+        """Return this error with the place in the P4 program from which the instruction was compiled."""
         return RefusedError(self.error, self.said, self.instruction, place)
 
 

@@ -164,13 +164,13 @@ def _quiet() -> None:
 class Markers:
     """A record of the namespaces that mrclab made: a directory with one file for each namespace.
 
-    A file has the namespace's name and contains its identity."""
+    Each file has the name of a namespace and contains the namespace's identity."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def names(self) -> list[str]:
-        """Return the marked names, including those of namespaces that no longer exist."""
+        """Return the names of all marked namespaces, including namespaces that no longer exist."""
         try:
             return sorted(path.name for path in self.directory.iterdir())
         except FileNotFoundError:
@@ -182,7 +182,7 @@ class Markers:
         (self.directory / name).write_text(f"{which}\n")
 
     def remove(self, name: str) -> None:
-        """Remove the marker of a name."""
+        """Remove the mark of a namespace."""
         (self.directory / name).unlink(missing_ok=True)
 
     def ours(self, name: str) -> bool:
@@ -196,7 +196,7 @@ class Markers:
             return False
         if str(found) == marked:
             return True
-        # If a creator was killed between making the file and mounting the namespace on it, the file is empty.
+        # A creator that was killed before the mount has left an empty file. This file counts as ours, too.
         path = NETNS_DIR / name
         return found.device != own_identity().device and path.is_file() and path.stat().st_size == 0
 

@@ -37,11 +37,11 @@ class Death:
 
 
 class DeathWatch:
-    """Watches processes from a separate thread, within a ``with``.
+    """Watch processes from a separate thread, within a ``with``.
 
     A process counts as ended when it runs no more code. The kernel closes its sockets later: about 50 ms
-    later for a switch with packet sockets. ``t_before_ns`` is the last time at which the process was seen
-    running. This is at most ``DEATH_LOOK_MS`` before its end, if the watching thread got a CPU in time.
+    later for a switch with packet sockets. At ``t_before_ns``, the process was last seen running. The end
+    was at most ``DEATH_LOOK_MS`` later, if the watching thread got a CPU in time.
     """
 
     def __init__(self, pids: Mapping[str, int]) -> None:

@@ -151,7 +151,7 @@ def _command(pid: int) -> str:
 def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]:
     """End processes with SIGTERM, and with SIGKILL after ``grace_s`` seconds. Wait until all have ended.
 
-    Return the processes that were running. Children of the caller become zombies that it must wait for.
+    Return the processes that were running. The caller must wait for its children, which are zombies.
     """
     waiting: dict[int, Process] = {}
     try:

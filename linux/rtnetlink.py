@@ -1,4 +1,4 @@
-"""Route netlink and ethtool by pyroute2: make links, switch offloads off, check the carrier.
+"""Route netlink and ethtool by pyroute2: make links, turn off offloads, check the carrier.
 
 A socket belongs to the namespace of the thread that opens it. Import this module only where it is used,
 because the import of pyroute2 and asyncio takes about 0.1 s. Commands that only read a testbed must be quick.
@@ -240,7 +240,7 @@ def opened_ethtool() -> AbstractContextManager[IoctlEthtool]:
 
 
 def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
-    """Switch off all possible offloads.
+    """Turn off all possible offloads.
 
     Only the first interface's features are read, so all interfaces must have the same features.
     """

@@ -62,10 +62,9 @@ def keep_cpus_awake() -> None:
 def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> str | None:
     """Run this process on one CPU (None: on any). With ``realtime``, give the process real-time priority.
 
-    A real NIC never waits for a CPU. With ``awake``, also call `keep_cpus_awake`. The kernel reserves a part
-    of each second for other processes, and children start as ordinary processes. In a container without a
-    real-time share (cgroup v1 with RT_GROUP_SCHED), even root may get no real-time priority. Then the process
-    gets the largest ordinary share of the CPU, nice -20. Return the refused priority as text, or None.
+    Child processes do not inherit the priority. With ``awake``, also call `keep_cpus_awake`. In a container
+    without a real-time share (cgroup v1 with RT_GROUP_SCHED), even root may get no real-time priority. Then
+    the process gets the largest ordinary share of the CPU, nice -20. Return a message about this, or None.
     """
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
@@ -180,10 +179,9 @@ class Made:
 
 
 def make_at_a_moment(wait_ns: int, cpu: int | None, calls: Sequence[Callable[[], int]]) -> Made:
-    """Wait as `at_its_moment` does, then make the calls until one returns less than 0.
+    """Wait as `at_its_moment` does, then make the calls until a call returns less than 0.
 
-    The calls are prepared before the wait, and the priority is given back at once after them. So the thread
-    holds the CPU only for the calls.
+    The thread gives up its priority immediately after the calls, so that it holds the CPU only for the calls.
     """
     usable = os.sched_getaffinity(0)
     clock, set_scheduler, complete = time.monotonic_ns, os.sched_setscheduler, True

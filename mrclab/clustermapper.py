@@ -62,7 +62,7 @@ def clustermapper(args: argparse.Namespace) -> int:
 
 
 class Page:
-    """Clustermapper's state on one screen: links and switches that are bad now, probe counts, last events."""
+    """Clustermapper's state on one screen: bad links and switches, probe counts, newest events."""
 
     def __init__(self, denylist: str) -> None:
         self._denylist = denylist
@@ -72,7 +72,7 @@ class Page:
         self._events: list[str] = []
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Add an event from `mrclab.testbed.clustermapper.probe`."""
+        """Add an event from `mrclab.testbed.clustermapper.probe` to the screen."""
         kind = event["event"]
         line = f"{time_of_day(event['t_ns'], offset_ns())}  {words_of(event)}"
         if kind == "probing":

@@ -178,7 +178,7 @@ def _start(args: argparse.Namespace) -> int:
 
 
 def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
-    """Bring up a lab's fabric if ``wanted``. If it was not brought up, return the command for this."""
+    """Bring up a lab's fabric if ``wanted``. If the fabric stays down, return the command to bring it up."""
     topology = found.spec.topology
     if topology is None:
         return ()

@@ -75,7 +75,7 @@ def exit_code(result: Mapping[str, Any]) -> int:
 
 
 def at_speed_of(scenario: Scenario, parameters: Mapping[str, Any]) -> Scenario:
-    """Return the scenario with the slow-motion factor of an earlier run, which had these parameters."""
+    """Return the scenario, slowed down like an earlier run, which had these parameters."""
     return slowed(scenario, parameters.get("slower", 1.0) / scenario.slower)
 
 

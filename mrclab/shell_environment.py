@@ -1,6 +1,6 @@
 """The virtual environment for p4runtime-shell, which needs an older protobuf than mrclab.
 
-As a program, this module makes the environment, for instance in a Docker image. It imports no other package.
+As a program, this module creates the environment. It imports only the standard library.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ After a change, `mrclab status` shows how the switch differs from what the contr
 
 
 def main() -> None:
-    """Connect as a backup controller. Then use the primary's election id, so that writes are accepted."""
+    """Start the shell as a backup controller. The shell then writes with the primary's election id."""
     switch, device, address, primary = sys.argv[1:5]
     election = int(primary)
     backup = 1 + os.getpid() % max(1, min(election - 1, 1000))

@@ -26,7 +26,7 @@ def offset_ns() -> int:
 
 
 def time_of_day(monotonic_ns: int, ahead_ns: int) -> str:
-    """Return a monotonic time as local time of day with microseconds: ``19:25:31.123456``."""
+    """Return a monotonic time as local time of day. ``ahead_ns`` is realtime minus monotonic time."""
     wall_ns = monotonic_ns + ahead_ns
     return f"{datetime.fromtimestamp(wall_ns // 10**9):%H:%M:%S}.{wall_ns % 10**9 // 1000:06d}"
 

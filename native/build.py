@@ -73,7 +73,7 @@ def libraries(build: Path | None = None) -> list[Path]:
 
 
 def directory() -> Path:
-    """Return the folder for the build of the present source. It exists only if that source is built."""
+    """Return the folder for the build of the present source. The folder exists only after this build."""
     digest = hashlib.sha256(f"{FLAGS}{LIBRARIES}{header()}".encode())
     for path in sorted([*SOURCE.glob("*.[ch]"), *SOURCE.glob("*.map")]):
         digest.update(path.read_bytes())

@@ -95,7 +95,7 @@ def free_ports(count: int, netns: str | None) -> list[int]:
 
 
 def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
-    """Raise BadInputError if an interface is missing. BMv2 may report a missing one only after its start."""
+    """Raise BadInputError if an interface is missing. BMv2 may report this only after it started."""
     with _in_netns(netns):
         there = {name for _, name in socket.if_nameindex()}
     for spec in specs:

@@ -165,7 +165,7 @@ class Delay(_Interface):
         return Moment(*links.set_delay(cable, self._names.fabric, None), "testbed")
 
     def close(self) -> None:
-        """Stop the delaying process, if there is one. The delay then ends, too."""
+        """Stop the delaying process, if there is one. This ends the delay."""
         if self._wire is not None:
             self._ended = self._wire.close()
             self._wire = None
@@ -221,7 +221,7 @@ class Cycle(SimpleMechanism):
     """
 
     def __init__(self, mechanisms: Mapping[str, MakeMechanism], lock: threading.RLock) -> None:
-        """Store a function for each kind of fault that makes its mechanism, and the fault registry's lock."""
+        """Store the function that makes each kind's mechanism, and the fault registry's lock."""
         self._mechanisms = mechanisms
         self._lock = lock
         self._steps: tuple[_Step, ...] = ()

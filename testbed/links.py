@@ -189,10 +189,10 @@ def _shape_ports(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> Non
 def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> None:
     """Give switch ports (interface index, link) their rate and classes with strict priority.
 
-    The order is control, trimmed, data. The root class limits the rate. The other classes have almost no
-    guaranteed rate and borrow from the root in this order. With a guaranteed rate, a class would ignore the
-    order. The switch program limits the queues. The kernel's queues have more room, so they drop no frame.
-    Raise MachineError if the kernel lacks a qdisc, OSError if it refuses a request.
+    The priorities, highest first, are control, trimmed, data. The root class limits the rate. The other
+    classes borrow rate from the root by priority. A class with a guaranteed rate would ignore its priority,
+    so these rates are almost 0. The kernel's queues have more room than the switch program's queues, so they
+    drop no frame. Raise MachineError if the kernel lacks a qdisc, OSError if it refuses a request.
     """
     buckets: list[Request] = []
     delays: list[Request] = []

@@ -61,7 +61,7 @@ class Names:
         return found
 
     def of(self, fabric: Fabric, *, routers: bool = False) -> tuple[str, ...]:
-        """Return every namespace of a fabric. The first is the switches' namespace, which always exists."""
+        """Return every namespace of a fabric. The first is the switches' namespace."""
         return tuple(dict.fromkeys((self.fabric, *self.places(fabric, routers=routers).values())))
 
     def new_run_id(self) -> str:

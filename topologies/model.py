@@ -13,7 +13,7 @@ from mrclab.linux.errors import InputError
 from mrclab.topologies.spec import LinkKind, LinkProfile, Tier
 from mrclab.topologies.usid import MAX_INDEX, Role, UsidPlan
 
-# The low half of an EV is the UDP source port of its packets. RoCEv2 source ports start at 0xC000.
+# The low half of an EV is the UDP source port of its packets. It starts at 0xC000, as in RoCEv2.
 EV_PORT_BASE = 0xC000
 
 

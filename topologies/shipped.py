@@ -22,7 +22,7 @@ class Shipped:
     folder: str = ""
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all these files, sorted, without ``.yaml``."""
+        """Return the names of the files in the folder, sorted, without ``.yaml``."""
         entries = files(self.package).joinpath(self.folder).iterdir()
         return tuple(sorted(f.name.removesuffix(".yaml") for f in entries if f.name.endswith(".yaml")))
 

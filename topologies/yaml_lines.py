@@ -99,7 +99,7 @@ def read_yaml(text: str, where: str) -> YamlDocument:
     """Return the data of a YAML text and the line of each key. ``where`` is the text's name in errors.
 
     Raise InputError if the text is not YAML, is empty, is too large or is nested too deeply. Also raise
-    InputError if the top level is no mapping, if a key is repeated, or if a value has no plain type.
+    InputError if the top level is no mapping, a key is repeated, or a scalar is no text, number, bool, null.
     """
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"larger than {MAX_CHARACTERS >> 20} MiB", where=where)

@@ -185,7 +185,7 @@ class Card:
 
         If ``whole`` is false, the captures lack the beginning of the fault. Then keep the earlier results for
         the beginning. If ``over`` is true, the fault was undone some time ago and can cause no more losses.
-        Then a transport without losses is complete.
+        Then the results of a transport without losses are complete.
         """
         if not whole:
             results = {name: _continued(self.results.get(name), one) for name, one in results.items()}

@@ -65,7 +65,7 @@ def live(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """During the ``with`` block, ignore the signals that normally end the page."""
+    """During the ``with`` block, ignore the signals that normally end the program."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield

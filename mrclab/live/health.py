@@ -140,7 +140,7 @@ class SwitchCheck:
     def check(self, faults: Collection[str]) -> None:
         """Read the counters of the next switch. Do nothing during faults, because a fault may stop a switch.
 
-        If the switch does not answer, check all switches. Raise SwitchError with the names of ended switches.
+        If the switch does not answer, ask all switches. Raise SwitchError if switches do not answer.
         """
         if faults or self._ask("counters", switch=next(self._names))["counters"] is not None:
             return

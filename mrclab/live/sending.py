@@ -145,7 +145,7 @@ class AgentTraffic(ProcessTraffic):
             lambda host: {
                 "transport": self.name,
                 "config": config_of(self.name, plan),
-                # Each agent has a different seed, because the transports of a host must have different QPNs.
+                # Seeds differ, because QPNs are drawn with the seed, and all QPNs of a host must differ.
                 "seed": f"{plan.seed} {self.name} {host} {attempt}",
                 "cpu": None,
                 "realtime": goes_first(plan, len(pairs)),
@@ -324,7 +324,7 @@ class Steps:
         self._waiting[rank] += [(start, reduced, end) for start, _, reduced, end in rows]
 
     def take(self) -> list[tuple[int, int, str]]:
-        """Return the steps that have ended since the last call: number, us, the host that ended last."""
+        """Return (number, duration in us, last host) of each step that has ended since the last call."""
         found = []
         for rows in zip(*self._waiting, strict=False):
             self._number += 1

@@ -178,7 +178,7 @@ class Session(Protocol):
         """Choose the flow whose paths the page shows."""
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault that a card shows."""
+        """Return the transmissions of a transport around the fault of card ``number``."""
 
     def counters(self, switch: str) -> dict[str, Any]:
         """Return the counters of a switch."""
@@ -187,7 +187,7 @@ class Session(Protocol):
         """Return the paths between two hosts."""
 
     def busiest(self, transport: str) -> str | None:
-        """Return a T0-T1 link that the shown flow of a transport uses now, or None if there is none."""
+        """Return a T0-T1 link that the shown flow of a transport uses now, or None."""
 
     def kept_bytes(self) -> dict[str, int]:
         """Return how many bytes of memory the stored records need, by kind of record."""

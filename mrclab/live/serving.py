@@ -71,7 +71,7 @@ class Access:
 def token_of(
     query: Mapping[str, str], cookies: Mapping[str, str], authorization: str | None, port: int | None = None
 ) -> str | None:
-    """Return a request's token: from its address, its Authorization header, or the port's cookie."""
+    """Return a request's token: from the query, the Authorization header, or the port's cookie."""
     if query.get("token"):
         return query["token"]
     if authorization is not None and authorization.lower().startswith("bearer "):
@@ -174,8 +174,8 @@ def refused(status: int, error: str) -> JSONResponse:
 def page_routes(html: Callable[[], str], assets: Mapping[str, str]) -> list[Route]:
     """Return the routes of a page and of its files; ``assets`` has the media type of each file.
 
-    If an address has a token, the server puts the token into a cookie and redirects to the address without
-    the token.
+    If the address of a request has a token, the server puts the token into a cookie. It then redirects the
+    browser to the address without the token.
     """
 
     async def page(request: Request) -> Response:

@@ -437,9 +437,9 @@ class Session:
         }
 
     def _watched(self, card: Card) -> list[Watched]:
-        """Return each transport without a recovery time, with its flows when the card's fault began.
+        """Return each transport that has no recovery time yet.
 
-        The retired EVs of the flows' hosts are included.
+        Each entry has the flows when the card's fault began, and the retired EVs of the flows' hosts.
         """
         found = []
         for name, flows in ((name, card.flows[name]) for name in card.open_transports):

@@ -79,7 +79,7 @@ def listener_on(host: str, port: int) -> socket.socket:
 
 
 def access_for(*, everybody: bool) -> Access:
-    """Return new tokens. If ``everybody``, a ``Host`` header may have any name, else a local name."""
+    """Return new tokens. ``Host`` headers may have any name if ``everybody``, else only local names."""
     names = frozenset({LOOPBACK, "localhost", "::1"})
     return Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
 

@@ -112,7 +112,7 @@ class Paced:
         return {}
 
     def set_pace(self, given: Any) -> dict[str, Any]:
-        """Set the pace (``ns_per_s``), or stop and continue (``paused``). Raise InputError on bad values."""
+        """Set the pace (``ns_per_s``) or ``paused`` of the simulation. Raise InputError on bad values."""
         if "paused" in given:
             if not isinstance(given["paused"], bool):
                 raise InputError("paused is true or false")

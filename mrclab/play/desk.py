@@ -99,7 +99,7 @@ def shown(path: Path) -> str:
 
 
 class Desk:
-    """The folders of a student's labs. They are written again, with the page's files, before each use."""
+    """The folders of a student's labs. Before each use, the texts on the page are written into the folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

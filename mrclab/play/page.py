@@ -52,7 +52,7 @@ class Page:
         return _answered(lambda: self._running.ask(path, json.loads(body)))
 
     def turn(self, viewer_s: float, in_time: Callable[[], bool]) -> str:
-        """Simulate ``viewer_s`` of the viewer's time. Stop if ``in_time`` returns False. Return an update."""
+        """Simulate ``viewer_s`` of the viewer's time while ``in_time`` returns True. Return a page update."""
         play = self._running
         step_ns = max(1, round(viewer_s * play.pace))
         end_ns, part_ns = play.now_ns + step_ns, max(1, step_ns // PARTS)

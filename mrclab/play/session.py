@@ -1,7 +1,7 @@
 """A simulated fabric with traffic for the live page. It takes requests and returns page updates (frames).
 
-Time passes only in `Play.advance`. Equal scenes with equal events at equal times give equal page updates on
-every machine. So a web address that contains scene and events shows the same run everywhere.
+Time passes only in `Play.advance`. The same scene with the same events gives the same page updates on
+every machine. So a web address that contains the scene and its events shows the same run everywhere.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Play:
         return {"pace": ns_per_s}
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around a card's fault. Raise InputError if no packets are stored."""
+        """Return transmissions around the fault of card ``number``. Raise InputError if none are stored."""
         for card in self._cards:
             if card.number == number and transport in self.lanes:
                 result = card.results.get(transport, {})
@@ -235,7 +235,7 @@ class Play:
         raise InputError(f"no packets are kept of fault {number} and {transport}")
 
     def busiest(self, transport: str) -> str | None:
-        """Return a T0-T1 link that the shown flow of a transport uses now, or None if there is none."""
+        """Return a T0-T1 link that the shown flow of a transport uses now, or None."""
         if transport not in self.lanes:
             return None
         pair = self.scene.pairs(self.fabric)[self._shown]

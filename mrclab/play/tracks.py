@@ -70,7 +70,7 @@ class Track:
 
 
 class Book:
-    """The frames of one network as tracks, and the rows for the page since the last call of `take`."""
+    """The tracks of the frames of one network, and the new rows of `moves` and `ends` for the page."""
 
     def __init__(
         self, network: Network, nics: Mapping[str, Nic], paths: Mapping[tuple[str, bytes], int]
@@ -179,7 +179,7 @@ class Book:
             self.ends.append([track.number, min(now_ns, track.due_ps // PS_PER_NS), LOST, track.place])
 
     def settle(self) -> None:
-        """Mark frames as lost if they are late by more than the longest possible wait."""
+        """Mark a frame as lost if it should have arrived more than ``_slack_ps`` ago."""
         limit_ps = self.network.clock.now_ps - self._slack_ps
         for track in [track for track in self._flying.values() if track.due_ps < limit_ps]:
             self._end(track, LOST)
@@ -246,7 +246,7 @@ def times_of(
     ``tracks`` are the transport's data frames, oldest first. ``first`` has the first complete arrival of each
     packet. ``retired`` has the retired paths as (ns, EV). If a transport never retires a path, ``retires`` is
     false and ``stays`` is the reason. ``delivered`` is for transports that send lost messages again on other
-    queue pairs. It takes a time and returns when all messages posted until this time had arrived.
+    queue pairs. For a time, it returns the time at which all messages posted until then had arrived.
     """
     made, mended = fault.t_before_ns, fault.restore_before_ns or NEVER
     broken = {number for number, path in enumerate(paths) if fault.breaks(path)}

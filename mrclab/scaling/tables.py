@@ -16,7 +16,7 @@ _WORDS = ("claim", "quantity", "traffic", "outcome")
 
 
 def print_tables(tables: Sequence[Table], console: Console) -> None:
-    """Print every table with its title. Long cells and the note are printed below the table."""
+    """Print each table with its title. Print the table's long cells and its note below the table."""
     for table in tables:
         console.print(Text(f"\n{table.title}", style="bold"))
         console.print(rendered(table))
@@ -27,7 +27,7 @@ def print_tables(tables: Sequence[Table], console: Console) -> None:
 
 
 def rendered(table: Table) -> RichTable:
-    """Return a table for a terminal of 80 columns, without the cells that are sentences."""
+    """Return a table for a terminal of 80 columns, without the long cells."""
     shown = RichTable(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     places = [place for place, name in enumerate(table.columns) if name not in (*table.long, "source")]
     for place in places:

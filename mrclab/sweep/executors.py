@@ -28,7 +28,7 @@ Run = Callable[[Task], Outcome]
 
 
 class Executor(Protocol):
-    """Computes the tasks of a sweep, on this machine or on other machines."""
+    """Compute the tasks of a sweep, on this machine or on other machines."""
 
     def run(self, tasks: Sequence[Task], done: Done) -> None:
         """Compute all tasks in any order. Call ``done`` with each outcome, in the calling thread."""
@@ -47,7 +47,7 @@ class LocalProcesses:
         self._run = run
 
     def run(self, tasks: Sequence[Task], done: Done) -> None:
-        """Compute all tasks. If one worker dies, its pool ends, and unfinished points run in a new pool."""
+        """Compute all tasks. If a worker dies, the pool ends, and a new pool runs the unfinished tasks."""
         waiting = list(reversed(tasks))
         deaths: dict[int, int] = {}
         while waiting:
@@ -55,7 +55,7 @@ class LocalProcesses:
 
     def _with_a_pool(self, waiting: list[Task], deaths: dict[int, int], done: Done) -> list[Task]:
         """Compute tasks until all are done or a worker dies; return the remaining tasks."""
-        # A point whose worker died runs alone. So if its worker dies again, no other point is lost.
+        # A task whose worker died runs alone. So if its worker dies again, no other task is lost.
         suspect = deaths.get(waiting[-1].place, 0) > 0
         workers = 1 if suspect else self._workers
         context = multiprocessing.get_context("spawn")

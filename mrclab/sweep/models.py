@@ -50,7 +50,7 @@ def run_model(model: str, params: Mapping[str, Plain], seed: int) -> dict[str, f
 
 
 def parts_of(params: Mapping[str, Plain]) -> Parts:
-    """Return the parts of ``typical.yaml`` changed by ``parts.*``. Raise InputError on bad values."""
+    """Return the parts of ``typical.yaml``, with ``parts.*`` replaced. Raise InputError on bad values."""
     document = read_yaml(*PARTS.text(TYPICAL))
     for key, value in params.items():
         if key.startswith("parts."):

@@ -28,7 +28,7 @@ class EbpfTarget:
     capabilities = CAPABILITIES["ebpf"]
 
     def __init__(self, rng: random.Random | None = None) -> None:
-        """Make a target without switches. ``rng`` draws the random wait before `kill` switches them off."""
+        """Make a target without switches. ``rng`` draws the random wait of `kill`."""
         self._rng = rng or random.Random()
         self._process: Child | None = None
         self._device_ids: dict[str, int] = {}

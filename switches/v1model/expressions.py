@@ -62,7 +62,7 @@ class Name:
 
 @dataclass(frozen=True)
 class StackField:
-    """A field of the element of a header stack that the parser extracted last."""
+    """P4's `stack.last.field`: a field of the element that the parser extracted last."""
 
     stack: str
     field: str

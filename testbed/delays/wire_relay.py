@@ -2,10 +2,10 @@
 
 For each end of a link, this process makes a veth pair. One half of the pair is in the namespace of the end,
 the other half in the namespace of this process. The process has a packet socket on its half. At the end of
-the link, a BPF program redirects arriving frames into the pair, so that they reach the socket. The second
+the link, a first BPF program redirects arriving frames into the pair, so that they reach the socket. A second
 BPF program is on the half in the namespace of the end. It sets skb->mark of the returned frames and redirects
-them to the end. The first program does not redirect a frame with this skb->mark again. With ``egress``, the
-programs delay frames that leave at the end instead. The order of frames is kept.
+them to the end. The first program does not redirect frames with this skb->mark. With ``egress``, the first
+program redirects the frames that leave at the end instead. The order of frames is kept.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def hand_back(ifindex: int, *, egress: bool) -> bytes:
 
 
 class Relay:
-    """A relay that delays frames at the ends of links until `close`. Raise OSError or MachineError."""
+    """A relay that delays frames at links' ends. Raise OSError or MachineError if the kernel refuses."""
 
     def __init__(self, ends: Sequence[WireEnd], *, egress: bool) -> None:
         self._egress = egress

@@ -137,7 +137,7 @@ class Daemons:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def check(self) -> None:
-        """Raise DaemonError if a daemon has ended without a fault."""
+        """Raise DaemonError if a daemon has ended although no fault killed it."""
         for router, daemons in self._running.items():
             for name, child in daemons.items():
                 if child.poll() is not None:

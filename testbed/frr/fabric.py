@@ -240,7 +240,7 @@ class RouteWatch:
             raise
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of the sockets, to wait until one is readable."""
+        """Return the descriptor of each router's socket."""
         return [s.fileno() for s in self._sockets]
 
     def note(self) -> None:

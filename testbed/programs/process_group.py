@@ -4,10 +4,11 @@
     torch.distributed.init_process_group("mrclab")
 
 A sum of integers or floating-point numbers is one all-reduce of `mrclab.hosts.collectives.group`, a ring that
-adds in a fixed order. All other collectives first collect the bytes of all ranks: each rank adds zeros in the
-places of the other ranks. Then each rank reduces the collected bytes in the order of ranks. So an all-gather
-sends about twice the necessary data. All ranks must call collectives in the same order, as with other
-backends. Messages between two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
+adds in a fixed order. All other collectives first collect the bytes of all ranks. This is an all-reduce of an
+array in which each rank has its bytes in one place, and zeros elsewhere. So an all-gather sends about twice
+the necessary data. Then each rank reduces the collected bytes in the order of ranks. All ranks must call
+collectives in the same order, as with other backends. Messages between two ranks need no such order
+(`mrclab.hosts.collectives.point_to_point`).
 
 mrclab does not depend on PyTorch: only programs that use PyTorch import this module. It supports both ways to
 register a backend: that of PyTorch 1.13 (Debian 12) and that of PyTorch 2.
@@ -220,7 +221,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy one tensor to each rank. Sizes may differ, but each copy takes as long as the largest one."""
+        """Copy a tensor to each rank. Sizes may differ, but each rank sends as much as the busiest rank."""
         sizes = torch.zeros(self.size(), dtype=torch.int64)
         sizes[self.rank()] = sum(_size(tensor) for tensor in inputs)
         self.allreduce([sizes]).wait()

@@ -190,7 +190,7 @@ class ActionWriter:
         self.asm.store(self.asm.fit(index, 64), self.asm.at(place, 8), 8)
 
     def _execute_meter(self, e: Evaluator, p: Primitive) -> None:
-        """Meter the frame. If the index is outside the array, the result field keeps its value."""
+        """Write code that meters the frame. An index outside the array leaves the result field unchanged."""
         array, at, target = p.args
         if not isinstance(array, Name) or array.name not in self.gen.meters:
             raise e.refuse("a meter that is not declared")

@@ -114,7 +114,7 @@ class Evaluator:
         return ranges.signed(field.width) if field.signed else ranges.unsigned(field.width)
 
     def _static(self, expr: Expr | None) -> Expr:
-        """If the header of a field access is known at compile time, return the field, else the expression."""
+        """Return the field of a field access if its header has no computed index, else the expression."""
         if isinstance(expr, Op) and expr.op == "access_field" and computed_index(expr.left) is None:
             return self._field_of(self.header(expr.left), expr.right)
         if expr is None:

@@ -128,7 +128,7 @@ def cut_to(asm: Asm, ctx: Value, length: Value, keep: Value, drop: Any) -> Value
 def cut_reentered(
     asm: Asm, layout: Layout, ctx: Value, scratch: Value, length: Value, drop: Any
 ) -> tuple[Value, Value]:
-    """Shorten a frame that has entered again to the number of bytes given in its trailer.
+    """Write code that shortens a frame that has entered again. The frame's trailer has the new length.
 
     Return the present length and the received length. Both lengths are equal for a new or recirculated frame.
     For other frames, the received length is the length of the original frame.
@@ -144,7 +144,7 @@ def cut_reentered(
 
 
 def _trailer_field(gen: CodegenContext, at: int) -> Value:
-    """Load a 32-bit field of the trailer with which the frame entered."""
+    """Write code that loads a 32-bit field of the trailer with which the frame entered."""
     return gen.asm.load(gen.asm.at(gen.machine.scratch, gen.layout.trailer + at), 32, 4)
 
 
@@ -189,7 +189,7 @@ def become_clone(gen: CodegenContext, reason: EntryReason) -> None:
 
 
 def restore_image(gen: CodegenContext) -> None:
-    """Write code that restores the scratch memory of an egress clone, but without its pending requests."""
+    """Write code that restores the scratch memory of an egress clone, but without the requests of actions."""
     asm, memory, layout = gen.asm, gen.machine.scratch, gen.layout
     asm.copy(memory, 0, memory, layout.saved, layout.key)
     for place in (layout.clone, layout.recirculate, layout.cut, layout.digest):
@@ -216,22 +216,22 @@ def _preserve(gen: CodegenContext) -> None:
 
 
 def entry_reason(gen: CodegenContext) -> Value:
-    """Load the reason why the frame has entered (EntryReason)."""
+    """Write code that loads the reason why the frame has entered (EntryReason)."""
     return _trailer_field(gen, _REASON)
 
 
 def session_of(gen: CodegenContext) -> Value:
-    """Load the session of a clone, or the egress port of a truncated copy."""
+    """Write code that loads the session of a clone, or the egress port of a truncated copy."""
     return _trailer_field(gen, _SESSION)
 
 
 def class_of(gen: CodegenContext) -> Value:
-    """Load skb->priority of a truncated copy."""
+    """Write code that loads skb->priority of a truncated copy."""
     return _trailer_field(gen, _FIELDS)
 
 
 def _request(gen: CodegenContext, at: int) -> Value:
-    """Load an action's request: `at` is the layout's offset `clone`, `resubmit` or `recirculate`."""
+    """Write code that loads a request. `at` is the layout's offset `clone`, `resubmit` or `recirculate`."""
     return gen.asm.load(gen.asm.at(gen.machine.scratch, at), 32, 4)
 
 

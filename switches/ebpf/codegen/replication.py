@@ -2,7 +2,7 @@
 
 The metadata and headers are saved after ingress and restored before every copy. bpf_clone_redirect sends a
 copy and keeps the frame for the next copy. The kernel's verifier checks every round of a loop. So the program
-makes only a few copies in a loop, and then calls itself for more copies. The kernel allows 33 such calls.
+makes only a few copies in a loop, and then calls itself for more copies. The kernel allows 33 calls a frame.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def search_tuples(gen: CodegenContext, layout: TableLayout, keys: list[Value], m
     for phi, first in ((index, const(64, 0)), (best, nothing), (best_priority, const(32, 0))):
         phi.add_incoming(first, start)
     cell = asm.at(masks, b.mul(index, const(64, tuple_size(layout.key_size))))
-    # Tuples are sorted by priority (unused tuples: 0). End the loop if no later tuple can be better.
+    # Tuples are sorted by priority; unused tuples have 0. End the loop if no later tuple can be better.
     b.cbranch(b.icmp_unsigned(">", asm.load(cell, 32, 4), best_priority), test, end)
     asm.enter(test)
     asm.store(asm.load(asm.at(cell, 4), 32, 4), asm.at(memory, base), 4)

@@ -309,7 +309,7 @@ def _body(gen: CodegenContext, port_map: int, copies: ReplicationMaps | None) ->
 
 
 def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | None) -> None:
-    """Write the code that handles clones after the parser. The next code is for all other frames."""
+    """Write the code that handles clones after the parser. Code added later handles all other frames."""
     asm, b = gen.asm, gen.asm.b
     ingress_clone, other = asm.block("ingress.clone"), asm.block("no.clone")
     is_clone = b.icmp_unsigned("==", entry_reason(gen), const(32, EntryReason.INGRESS_CLONE))
@@ -327,7 +327,7 @@ def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | No
 
 
 def _leave(gen: CodegenContext, port_map: int, port: Value, number: Value | None) -> None:
-    """Send the frame to a port and end the block. If `number` is given, it becomes skb->priority."""
+    """Write code that sends the frame to a port and ends the block. `number` is skb->priority, if given."""
     asm, b = gen.asm, gen.asm.b
     out, send = asm.block("out"), asm.block("send")
     asm.store(port, gen.index_key, 4)

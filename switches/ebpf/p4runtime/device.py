@@ -103,7 +103,7 @@ def _kinds(config: Config, running: Running) -> dict[str, Entities]:
 def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManager[None]:
     """Return a context for `changes` map updates.
 
-    If `wait_ns` is given or there are at most FEW_CHANGES updates, the thread runs before other threads.
+    In the context, this thread has priority if `wait_ns` is given or `changes` is at most FEW_CHANGES.
     """
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())

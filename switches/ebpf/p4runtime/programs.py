@@ -95,7 +95,7 @@ class Programs:
             raise
 
     def release(self, used: Collection[Compiled]) -> list[Compiled]:
-        """Drop and return the programs that no switch has loaded. Keep ``SPARE`` of them for later use."""
+        """Drop and return the programs that no switch has loaded, except ``SPARE`` programs for later use."""
         done = {digest: task for digest, task in self._known.items() if task.done() and not task.exception()}
         idle = [digest for digest, task in done.items() if not any(task.result() is c for c in used)]
         return [self._known.pop(digest).result() for digest in idle[:-SPARE]]

@@ -228,7 +228,7 @@ class SwitchGroup:
     def power_off(
         self, device_ids: Sequence[int], lost: Callable[[Device], None], wait_ns: int | None = None
     ) -> tuple[int, int]:
-        """Power off devices after a wait, as in a power cut: they drop all frames and lose all state.
+        """Power off devices after a wait. As in a power cut, the devices drop all frames and lose all state.
 
         `lost` is called for each device after its state is lost. Return two times of CLOCK_MONOTONIC (ns):
         before the first device and after the last device stops forwarding. Raise P4RuntimeError if a device

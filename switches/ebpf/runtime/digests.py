@@ -14,7 +14,7 @@ LONGEST = 256  # maximum number of messages in a list if the client sets no limi
 
 @dataclass(frozen=True)
 class DigestConfig:
-    """A digest's limits: how long a message waits, the size of a list, the wait for an acknowledgement."""
+    """A digest's limits: the longest wait of a message, the largest list, the wait for an acknowledgement."""
 
     max_timeout_ns: int
     max_list_size: int

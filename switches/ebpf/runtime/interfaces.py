@@ -85,7 +85,7 @@ class _Qdisc:
 
 
 def shapes_of(tc: TrafficControl, ifindexes: Collection[int]) -> dict[int, Shape]:
-    """Return the parameters of the interfaces' queues, by ifindex. Unknown queues are left out."""
+    """Return the parameters of each interface's tbf or htb queue, by ifindex."""
     found: dict[int, list[_Qdisc]] = {}
     for q in _parsed(tc.dump(_GETQDISC, struct.pack("=BxxxiIII", 0, 0, 0, 0, 0))):
         if q.ifindex in ifindexes:

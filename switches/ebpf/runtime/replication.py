@@ -57,7 +57,7 @@ def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
 
 
 class ReplicationState:
-    """Groups, or sessions if `base` is SESSION, by number. A change adds its map updates to a transaction."""
+    """Multicast groups (clone sessions if `base` is SESSION) by number. Changes go into a transaction."""
 
     def __init__(self, map_index: int | None, is_up: Callable[[int], bool], base: int = 0) -> None:
         self.map = map_index

@@ -77,7 +77,7 @@ class _Tuple:
 
 @dataclass
 class TupleSpace:
-    """The server's copy of a table's two maps. One map has the entries by key, one the tuples by masks."""
+    """The server's copy of a table's two maps. One map has the entries, the other has the tuples of masks."""
 
     layout: TableLayout
     tuples: dict[tuple[int, ...], _Tuple] = field(default_factory=dict)

@@ -34,9 +34,9 @@ class ParserPosition:
         return replace(self, stacks=tuple(sorted({**dict(self.stacks), stack: index}.items())))
 
     def extract(self, program: Program, target: Expr) -> tuple[str, ParserPosition] | None:
-        """Return the header that an `extract` fills, and the new position, or None if the stack is full.
+        """Return the header that an `extract` fills, and the position for it, or None if the stack is full.
 
-        The new position has the same offset. Only the next free element of a stack may differ.
+        The returned position differs from this position only in the next free element of a stack.
         """
         match target:
             case Name("header_stack", stack):

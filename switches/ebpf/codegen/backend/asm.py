@@ -65,7 +65,7 @@ class DebugInfo:
 
     @contextmanager
     def at(self, builder: Any, what: str, source: Source) -> Iterator[None]:
-        """Return a context whose instructions get this place in the P4 program. Contexts can be nested."""
+        """Give this place in the P4 program to all instructions that are added within the `with` block."""
         name = f"{what} ({source})" if source.line else what
         if name not in self._known:
             self.names.append(name)
@@ -265,7 +265,7 @@ class Asm:
             self.store(self.load(self.at(origin, from_offset + at), piece * 8), self.at(to, to_offset + at))
 
     def map_ptr(self, index: int) -> Value:
-        """Return the address of map `index` of the plan, as an argument of helper functions."""
+        """Return the address of the program's map `index`, as an argument of helper functions."""
         handle = self.b.call(self._pseudo, [const(64, PSEUDO_MAP_FD), const(64, MAP_MARK + index)])
         return self.b.inttoptr(handle, PTR)
 
@@ -287,7 +287,7 @@ class Asm:
 
 
 class _Callee:
-    """A helper function, known only by its number, as an object that llvmlite can call."""
+    """A helper function of the kernel, as an object that llvmlite can call."""
 
     def __init__(self, number: int, signature: Any) -> None:
         self.function_type = signature

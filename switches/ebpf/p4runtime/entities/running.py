@@ -231,7 +231,7 @@ class Running:
 
 
 def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
-    """Yield, for each kind of entity, the type of update that writes copies, and a request for all entities.
+    """Yield, for each kind of entity, the type of update that copies it, and a request for all entities.
 
     If entities of one kind refer to another kind, the other kind comes first: members before table entries.
     """
