@@ -107,7 +107,7 @@ def _links(data: bytes) -> Iterator[tuple[int, bool]]:
 
 
 class ChangeWatch:
-    """Records changes of queues, filters and links in the namespace in which the object is made.
+    """Record changes of queues, filters and links in the namespace in which the object is made.
 
     The kernel keeps the messages until they are read. So the recording needs no CPU time in a measurement.
     """

@@ -141,7 +141,6 @@ def find(variable: str, belongs: Callable[[str], bool], spaces: Iterable[Identit
 
 
 def _command(pid: int) -> str:
-    """Return a process's command line, shortened."""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         return " ".join(words).strip()[:MOST_CHARACTERS]

@@ -18,7 +18,7 @@ RECORD_HEADER = 8
 
 
 class RingReader:
-    """Reads the records of a ring buffer of `size` bytes."""
+    """Read the records of a ring buffer of `size` bytes."""
 
     def __init__(self, fd: int, size: int) -> None:
         page = mmap.PAGESIZE

@@ -207,8 +207,6 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A phase of a cycle, with the fault of this phase and its mechanism."""
-
     phase: Phase
     fault: Fault
     mechanism: Mechanism
@@ -221,7 +219,7 @@ class Cycle(SimpleMechanism):
     """
 
     def __init__(self, mechanisms: Mapping[str, MakeMechanism], lock: threading.RLock) -> None:
-        """Store the function that makes each kind's mechanism, and the fault registry's lock."""
+        """Store the function that makes each fault kind's mechanism, and the fault registry's lock."""
         self._mechanisms = mechanisms
         self._lock = lock
         self._steps: tuple[_Step, ...] = ()

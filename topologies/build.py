@@ -93,7 +93,7 @@ def _mac(tier: int, plane: int, index: int, port: int) -> bytes:
 
 
 class _Builder:
-    """Builds a fabric: first the links with their ports, then the hosts and switches with these ports."""
+    """Build a fabric: first the links with their ports, then the hosts and switches with these ports."""
 
     def __init__(self, spec: FabricSpec) -> None:
         self.spec = spec

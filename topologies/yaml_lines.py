@@ -138,7 +138,7 @@ def _line(node: yaml.Node) -> int:
 
 
 class _Reader:
-    """Turns PyYAML's nodes into plain data, and records the place of each value."""
+    """Turn PyYAML's nodes into plain data, and record the place of each value."""
 
     def __init__(self, where: str) -> None:
         self._where = where
