@@ -82,12 +82,12 @@ def staged(case: Case, solved: bool, target: Path) -> Path:
 
 
 def _places(target: Path, name: str) -> list[Path]:
-    """Return the paths to which a solution's file is copied: all files of this name, or else one new file."""
+    """Return the paths of all files of this name. If there are none, return the path of a new file."""
     return [path for path in target.rglob(name) if path.is_file()] or [target / name]
 
 
 def compile_all(directory: Path, out: Path, compiler: bool) -> None:
-    """Compile all programs of a directory into ``out``. If ``compiler`` is false, keep what ``out`` has.
+    """Compile a directory's programs into ``out``. If ``compiler`` is false, keep the programs in ``out``.
 
     Raise NotCompiledError if a program cannot be compiled, or if without a compiler ``out`` has no program.
     """

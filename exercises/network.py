@@ -142,7 +142,7 @@ def running(plan: Plan, log_dir: Path, names: Names | None = None) -> Iterator[E
 
 
 def _lay(exercise: Exercise) -> None:
-    """Make the links and set their rates and delays. The calling thread changes its network namespace."""
+    """Make the links and set their rates and delays. This moves the calling thread to another namespace."""
     topology, names = exercise.plan.topology, exercise.names
     macs = {h.name: h.mac for h in topology.hosts}
     fds = {name: namespaces.open_fd(name) for name in {exercise.namespace(n) for n in (*macs, names.fabric)}}

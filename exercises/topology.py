@@ -74,7 +74,7 @@ class Topology:
 
 
 def topologies(directory: Path) -> list[Path]:
-    """Return the paths of an exercise's topologies: its topology.json, or those in its subdirectories."""
+    """Return the path of an exercise's topology.json, or if there is none, of all in its subdirectories."""
     here = directory / "topology.json"
     return [here] if here.is_file() else sorted(directory.glob("*/topology.json"))
 

@@ -136,7 +136,7 @@ def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
 
 
 def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
-    """Return a folder or file of a lab that only instructors have, such as ``solution``.
+    """Return a part of a lab that students do not get: a folder or file, such as ``solution``.
 
     In a copy of the source, the part is in the lab's folder. Otherwise the part is in the folder that
     MRCLAB_LABS names. Raise InputError if neither folder has the part.

@@ -62,24 +62,24 @@ class RemoteModule:
         self._file = file
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return a function of the file. Its arguments and its result are plain data."""
+        """Return the function ``name`` of the student's file. Its arguments and its result are plain data."""
         return lambda *args: self._code.function(self._file, name, args)
 
     def with_arrays(self, name: str, *args: Any) -> Any:
-        """Call a function of the file, with every list among the arguments turned into a numpy array."""
+        """Call a function of the student's file, with each list in the arguments made a numpy array."""
         return self._code.function(self._file, name, args, arrays=True)
 
     def value(self, name: str) -> Any:
-        """Return the value of ``name`` in the file, as plain data."""
+        """Return the value of ``name`` in the student's file, as plain data."""
         return self._code.value(self._file, name)
 
     def make(self, name: str, adapter: str, *args: Any) -> RemoteObject:
-        """Make an object of the file's class ``name``, in an adapter of `mrclab.labs.sandbox.child`."""
+        """Make an object of the student's class ``name``, in an adapter of `mrclab.labs.sandbox.child`."""
         return self._code.make(self._file, name, adapter, args)
 
 
 class Student:
-    """A student's folder. This process does not run the student's code and does not follow links."""
+    """A student's folder. This process does not run the student's code and does not follow symbolic links."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcom
 def run_all(
     checks: Iterable[Named], student: Student, first: int = 0, limit_s: float = _LIMIT_S
 ) -> Iterator[Outcome]:
-    """Run the checks from number ``first`` on. After a failed gate, the other checks are not tried."""
+    """Run the checks from number ``first`` on. If a check with ``gate`` fails, do not run later checks."""
     closed = ""
     for number, check in enumerate(checks):
         if number < first:

@@ -135,13 +135,13 @@ SCORE_FILE = "score.py"
 
 @dataclass(frozen=True)
 class Score:
-    """A student's score in a lab: each result's name, and its sum over all parts of ``score.py``."""
+    """A student's score in a lab: the sum of each measured value over all parts of ``score.py``."""
 
     sums: tuple[tuple[str, float], ...]
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The sums without their names. A smaller tuple is a better score."""
+        """The sums. A smaller tuple is a better score."""
         return tuple(value for _, value in self.sums)
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ def score_parts(lab: Lab, folder: Path, *, quiet: bool = False) -> Iterator[Outc
 
 
 def score_of(parts: Sequence[Outcome]) -> Score | None:
-    """Return the score: the sum of each result over all parts. Return None if a part has no result."""
+    """Return the score of all parts. Return None if a part has failed or has no measured value."""
     if not parts or not all(part.passed and part.measured for part in parts):
         return None
     names = tuple(parts[0].measured)

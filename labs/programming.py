@@ -104,7 +104,7 @@ def memory_of(setting: Setting) -> bytes:
 
 
 class SendingNic:
-    """The NIC of a program that sends writes, with the receiver's memory."""
+    """The NIC of a program that sends writes into a receiver's memory."""
 
     def __init__(self, setting: Setting, watch: Watch = lambda line: None) -> None:
         self._setting = setting

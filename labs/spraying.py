@@ -128,7 +128,7 @@ def _first_of_each_plane(evs: Any) -> Any:
 
 
 class _FirstOfEachPlane(PathPolicy):
-    """A policy that uses only the first T1 of each plane, so that these T1s are loaded."""
+    """A policy that puts all load on the first T1 of each plane."""
 
     def choose(self, now_ns: int, evs: Any) -> Any:
         return self.rng.choice(_first_of_each_plane(evs))

@@ -57,7 +57,7 @@ class Variant:
         return choices[int.from_bytes(digest[:8]) % len(choices)]
 
     def seed(self, what: str, usual: int) -> int:
-        """Return a seed that depends on the student."""
+        """Return the student's seed for ``what``. Without a student, return ``usual``."""
         return self.choose(f"seed of {what}", usual, _SEEDS)
 
 

@@ -35,7 +35,7 @@ def load_checks(path: Path) -> Checks:
 def main(check: str, folder: str, first: str, limit_s: str, number: str | None = None) -> int:
     """Run the checks from number ``first`` on. The student's code has ``limit_s`` seconds for each check.
 
-    The variant is drawn from ``number``, the student's number, or else from the number in the folder.
+    The variant belongs to ``number``, the student's number, or if None to the number in the folder.
     """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Settings of Hypothesis, the selection and order of tests, and skips if this machine cannot run a test."""
+"""Set up Hypothesis, select and order the tests, and skip tests that this machine cannot run."""
 
 import os
 import shutil

@@ -64,7 +64,7 @@ def test_versions_that_a_clone_lacks_are_named(tmp_path: Path) -> None:
 
 
 def consumed(frame: bytes) -> bytes:
-    """Return the frame behind a switch (RFC 9800, 4.1.1): first uSID removed, hop limit less 1, new MACs."""
+    """Return the forwarded frame (RFC 9800, 4.1.1): first uSID removed, hop limit less 1, new MACs."""
     address = frame[38:42] + frame[44:54] + bytes(2)
     macs = b"".join(mac.to_bytes(6, "big") for mac in MACS)
     return macs + frame[12:21] + bytes([frame[21] - 1]) + frame[22:38] + address + frame[54:]

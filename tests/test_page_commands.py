@@ -157,7 +157,7 @@ def _write_files(directory: Path) -> None:
 
 
 def _run(block: Block, directory: Path, variables: dict[str, str]) -> None:
-    """Run a block in a new directory with the pages' files, as a reader would who pastes it."""
+    """Run a block in a new directory with the pages' files, as if a reader pasted it into a shell."""
     _write_files(directory)
     programs = directory / "programs"
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""The rules for imports between packages, for cores without input or output, and for sizes of modules.
+"""The rules for imports between packages, for packages without input or output, and for sizes of modules.
 
 `lint-imports` (pyproject.toml) also checks the order of packages, and that no imports form a circle.
 

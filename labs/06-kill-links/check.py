@@ -1,4 +1,4 @@
-"""Checks of lab 6: the scenario is fair, the run matches the scenario, and the arithmetic is right."""
+"""Checks of lab 6: equal faults for all transports, a run that matches the scenario, and right arithmetic."""
 
 from __future__ import annotations
 

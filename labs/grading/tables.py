@@ -1,4 +1,4 @@
-"""Grades as a plain table, for Moodle and for Gradescope, and a table in which answers get points."""
+"""Grades as a plain table, for Moodle and for Gradescope, and a table in which a teacher grades answers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ RUBRIC_FILE = "rubric.yaml"
 
 
 def rubric_of(lab: Lab) -> Mapping[str, tuple[str, ...]]:
-    """Return the criteria of each question, one point each, or {} if only students' files are installed."""
+    """Return each question's criteria, each worth one point, or {} if only students' files are installed."""
     try:
         text = part_of(lab, RUBRIC_FILE).read_text(encoding="utf-8")
     except InputError:

@@ -36,7 +36,7 @@ class EvView:
 
 
 class Policy:
-    """Calls a student's path policy. Requests have EVs as rows of numbers; the policy gets `EvView`s."""
+    """A student's path policy. Requests have EVs as rows of numbers; the policy gets `EvView`s."""
 
     def __init__(self, made: Callable[[random.Random], Any], seed: int) -> None:
         from mrclab.hosts.mrc.evs.ev import PathPolicy
@@ -73,7 +73,7 @@ class Policy:
 
 
 class Detector:
-    """Calls a student's loss detector. JSON has no sets, so `on_sack` turns a list into a set."""
+    """A student's loss detector. JSON has no sets, so `on_sack` turns a list into a set."""
 
     def __init__(self, made: Callable[[int, int], Any], window_ns: int, timeout_ns: int) -> None:
         self._detector = made(window_ns, timeout_ns)

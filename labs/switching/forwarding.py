@@ -135,7 +135,7 @@ def _network(entry: Any) -> IPv6Network:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A frame's path: each node with the frame's destination after it, and where the path ended."""
+    """A frame's path: each node, the destination of the frame that leaves the node, and the path's end."""
 
     steps: tuple[tuple[str, IPv6Address], ...]
     end: str

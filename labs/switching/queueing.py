@@ -76,7 +76,7 @@ class Queue:
 
 
 def show(program: Path) -> str:
-    """Send two bursts through a program. Return a drawing of each frame's wait and fate as text.
+    """Send two bursts through a program. Return a text that draws each frame's wait and names its result.
 
     ``program`` is a student's folder or a compiled file.
     """

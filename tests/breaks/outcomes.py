@@ -1,7 +1,7 @@
 """A pytest plugin that records how each test ended, and which exception ended the test.
 
 A test finds a break (a deliberate error) only if the test's code raised the exception that ended the test.
-An import error, or an exception from the core, does not show that the test checks for this error.
+An import error, or an exception from the core, does not show that the test checks for the break.
 """
 
 from __future__ import annotations

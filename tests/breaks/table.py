@@ -1,4 +1,4 @@
-"""The table of breaks, read from the YAML files in this folder."""
+"""The table of breaks (deliberate errors), read from the YAML files in this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some forged frames of each class on a fabric. `benchmarks/forged_frames.py` sends more."""
+"""Forged frames must not end an agent or block a stream. `benchmarks/forged_frames.py` sends more frames."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A disk that is full before or during a run: the run ends with one line and leaves no testbed up."""
+"""If the disk is full before or during a run, the run ends with a one-line error and leaves no testbed up."""
 
 import errno
 import json

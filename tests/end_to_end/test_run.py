@@ -48,7 +48,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def link_kill(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run four trials on `tiny`. Afterwards the machine must be as it was."""
+    """Run four trials on `tiny`. Afterwards the machine must be as before the run."""
     runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     out = tmp_path_factory.mktemp("link-kill") / "out"
     before = snapshot(runner.names)
@@ -247,7 +247,7 @@ def test_a_fault_is_refused_where_there_is_no_such_link(tiny: Up) -> None:
 
 
 def test_nobody_is_left_holding_our_descriptors(mrclab: Mrclab, machine: None) -> None:
-    """A reader of the output of `mrclab up` must see the end. So no process may keep the write end."""
+    """A reader of the output of `mrclab up` must see the output's end. No process may hold the pipe."""
     read_fd, write_fd = os.pipe()
     subprocess.run(
         mrclab.command("up", "--topology", "tiny", "--target", "ebpf"),

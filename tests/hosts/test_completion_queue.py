@@ -12,7 +12,7 @@ from mrclab.topologies import load_fabric
 
 
 class QuietDevice:
-    """An idle device with a separate clock. Each turn takes half of the time that is left to wait."""
+    """An idle device with a simulated clock. Each call of `turn` takes half of the remaining time."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000

@@ -208,7 +208,6 @@ def test_a_forged_skeleton_of_a_lab_gets_no_mark(lab: str, file: str, forged: st
 
 @pytest.mark.slow
 def test_a_forged_solution_of_a_lab_passes_as_little_as_its_code_does(tmp_path: Path) -> None:
-    """A correct page of answers is worth one check, even if forged code is handed in with it."""
     found = find("8")
     student.solution(found, tmp_path / "mine")
     shutil.copy(folder_of(found) / "start" / "fabric.py", tmp_path / "mine" / "fabric.py")

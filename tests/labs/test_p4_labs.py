@@ -42,7 +42,7 @@ def test_every_variant_is_one_of_the_programs(lab: Path) -> None:
 
 
 def require_the_same(compiled: Path, folder: Path) -> None:
-    """Compile the source in a folder. Check that the result equals ``compiled``, except for the beginning."""
+    """Compile the source in a folder. From the field "version" on, the result must equal ``compiled``."""
     done = run_p4c(Path(SOURCE), folder / "made.json", folder / "p4info.txtpb", cwd=folder)
     assert done.returncode == 0, done.stderr
     said, made = (path.read_text().partition('"version"')[2] for path in (compiled, folder / "made.json"))

@@ -1,4 +1,4 @@
-"""Correct solutions of other shapes pass the checks. Plausible wrong solutions do not pass."""
+"""Correct solutions that are written in other ways pass the checks. Plausible wrong solutions do not pass."""
 
 from __future__ import annotations
 

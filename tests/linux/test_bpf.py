@@ -11,7 +11,7 @@ from mrclab.linux.bpf import RefusedError, load_program
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
-    """Let a signal interrupt the verifier ``times`` times. Return the list of all loads."""
+    """Let a signal interrupt the verifier ``times`` times. Return all attempts to load a program."""
     loads: list[int] = []
 
     def call(command: int, attr: Any) -> int:

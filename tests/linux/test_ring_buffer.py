@@ -65,7 +65,7 @@ def test_records_come_once_and_in_order_round_and_round(ring: Ring) -> None:
 
 
 def _watch(fd: int, told: Connection) -> None:
-    """Watch the consumer's position until a message arrives. Send whether the position ever went back."""
+    """Watch the consumer's position until a message arrives. Send how often it went back."""
     with mmap.mmap(fd, PAGE, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
         view, last, back = memoryview(memory).cast("Q"), 0, 0
         told.send("watching")

@@ -103,6 +103,6 @@ def test_the_counters_of_a_switch_that_is_just_switched_off_are_refused_in_the_s
 
 @pytest.mark.parametrize("line", [b"[" * 60_000 + b"\n", b"x" * (daemon.REQUEST_BYTES + 10)])
 def test_nonsense_of_any_length_is_answered_and_the_daemon_goes_on(path: Path, line: bytes) -> None:
-    """Even 60,000 brackets must not end the daemon and its testbed."""
+    """Even a line of 60,000 brackets must not end the daemon and its testbed."""
     assert "error" in ask(path, line)
     assert "not a request" in ask(path, b"{}\n")["error"]

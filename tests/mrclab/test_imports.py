@@ -48,7 +48,7 @@ def test_scapy_stays_optional() -> None:
 
 
 def test_a_run_loads_no_module_under_a_second_name() -> None:
-    """In a checkout the packages are also top-level folders, which Python finds without `mrclab`."""
+    """In a checkout, an import without `mrclab.` also works, but loads the module a second time."""
     rooms = {path.name for path in (ROOT / "mrclab").iterdir() if path.is_symlink()}
     code = (
         "import sys; from mrclab.cli import main; "

@@ -87,7 +87,7 @@ def test_a_repetition_whose_process_was_killed_is_named(tmp_path: Path) -> None:
 
 
 def test_only_in_its_task_a_worker_handles_sigterm() -> None:
-    """While a worker sends a result, a handler's exception would be caught by the pool, which would hang."""
+    """While a worker sends a result, the pool would catch a handler's exception and then hang."""
     with copies(1).pool as pool:
         in_task = pool.submit(run_or_end, signal.getsignal, signal.SIGTERM).result()
         outside = pool.submit(signal.getsignal, signal.SIGTERM).result()
@@ -96,7 +96,7 @@ def test_only_in_its_task_a_worker_handles_sigterm() -> None:
 
 
 def drop_the_end(said: str) -> None:
-    """Ignore the exception of the first SIGTERM, as Python does in a finalizer."""
+    """Create the file ``said``, and ignore the exception of the first SIGTERM as a finalizer would."""
     with contextlib.suppress(SystemExit):
         Path(said).touch()
         signal.pause()

@@ -29,7 +29,7 @@ def programs() -> Iterator[dict[str, Path]]:
 
 
 def _pair(up: Up, pair: Path, *mode: str, count: str = MESSAGES, **options: object) -> list[tuple[int, str]]:
-    """Run a server with a mode, and a client. Return the exit code and the output of each."""
+    """Run ``pair`` as a server (with the arguments ``mode``) and a client. Return exit codes and outputs."""
     environment = {key: str(value) for key, value in options.items()}
     words = ("65536", count)
     with (

@@ -17,7 +17,7 @@ from tests.support.other_systems import SYSTEMS, environment
 
 
 class Machine:
-    """Runs programs as on another system, in a separate directory."""
+    """A fake of another system that runs programs in a separate directory."""
 
     def __init__(self, system: str, folder: Path) -> None:
         self.home = folder / "home"
@@ -51,7 +51,7 @@ OF_THE_MACHINE = ("run.json", "result.json", "report.html")
 
 
 def run_and_report(machine: Machine) -> Path:
-    """Simulate, write the report again, and compare the run with itself. Return the run's directory."""
+    """Simulate a scenario, rewrite the report, compare the run with itself. Return the run's directory."""
     machine.mrclab("run", "link-kill", "--target", "sim", "--trials", "2", "--out", "run")
     run = machine.home / "run"
     page = (run / "report.html").read_bytes()

@@ -58,7 +58,7 @@ def test_nothing_is_left_of_a_run_that_could_not_begin(
 def test_an_error_of_ours_leaves_no_empty_directory(
     there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If the directory existed before, it stays."""
+    """If the output directory existed before the run, it stays."""
 
     def fails(_: Path) -> None:
         raise RuntimeError("a mistake")

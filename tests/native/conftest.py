@@ -14,7 +14,7 @@ from tests.support.native_services import Services
 
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
-    """Start two NIC services. Every program may be a controller."""
+    """Start two NIC services. Every program may control a NIC."""
     monkeypatch.setattr(control, "may_control", lambda _pid: True)
     with tempfile.TemporaryDirectory() as name:
         made = Services(Path(name))

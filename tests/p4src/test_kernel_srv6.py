@@ -109,7 +109,7 @@ def plug(of: dict[str, Namespace]) -> None:
 
 
 def kernel(ns: Namespace, ends: list[str], forwarding: bool) -> None:
-    """Switch SRv6 on for some interfaces of a namespace. Its neighbours have fixed addresses."""
+    """Switch SRv6 on for interfaces of a namespace, and set its neighbours' MAC addresses."""
     here = "/proc/sys/net/ipv6/conf"
     settings = [f"echo {int(forwarding)} > {here}/all/forwarding", f"echo 1 > {here}/all/seg6_enabled"]
     settings += [f"echo 1 > {here}/{end}/seg6_enabled" for end in ends]

@@ -123,7 +123,7 @@ def test_a_full_queue_and_an_empty_one(
 @pytest.mark.root
 @pytest.mark.parametrize("length", [54, 60, 93, 95, 101, 102, 113])
 def test_frames_that_end_inside_a_header_are_not_trimmed(bench: Bench, length: int) -> None:
-    """The outer header is enough to forward a frame, even if the inner headers are incomplete."""
+    """A frame with incomplete inner headers is forwarded or dropped."""
     whole = mrc_frame(sid(1, 2), 64, dscp=TRIMMABLE)
     for queued in (0, FAR):
         set_wait(bench, "idle_at", 2, queued)
@@ -133,7 +133,7 @@ def test_frames_that_end_inside_a_header_are_not_trimmed(bench: Bench, length: i
 
 @pytest.mark.root
 def test_marks_between_the_thresholds_are_linear_on_the_kernels_clock(bench: Bench) -> None:
-    """The thresholds are seconds apart, so the time between setting a queue and sending is negligible."""
+    """The thresholds are seconds apart, so the time between setting a wait and sending is negligible."""
     span, n = (1 << 32) - 1, 1000
     bench.remove_all(f"{MARKS}.marking")
     bench.add(f"{MARKS}.marking", Rule((Exact(2),), f"{MARKS}.red", (0, span)))

@@ -117,7 +117,7 @@ class Bench:
             port._rng = self.draw
 
     def by_program(self, frame: bytes, waits: tuple[int, int], port: int) -> tuple[int, bytes] | int:
-        """Return (port, frame), or the reason for a drop. ``waits`` are the waits of the queues, in ticks."""
+        """Return (port, frame) or the reason for a drop. ``waits`` are the queues' waiting times in ticks."""
         now = NOW_US * TICKS_PER_US
         for number in self.sinks:
             self.model.registers[f"{QUEUE}.idle_at", number] = now + waits[0]

@@ -47,7 +47,7 @@ def fast_fabric(t1: int = 4) -> Fabric:
 
 
 class Listener:
-    """Records the events of a NIC."""
+    """A recorder of a NIC's events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -201,7 +201,7 @@ def test_every_kind_of_fault_is_survived(breaks: Any, mends: Any) -> None:
 
 
 class Watched(NetworkFaults):
-    """Records each change of a link, with its time in us."""
+    """Network faults that record each change of a link, with its time in us."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)

@@ -23,7 +23,7 @@ ARRIVALS = st.lists(
 
 
 class Sink(Node):
-    """Records the frames that arrive, and the times."""
+    """A node that records the frames that arrive, with their times."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -114,7 +114,7 @@ def test_control_goes_before_cut_frames_that_wait() -> None:
 def test_the_port_is_the_queue_of_a_model_that_serves_frame_by_frame(
     arrivals: list[tuple[int, int, bool]],
 ) -> None:
-    """The port has two strict classes. The model chooses the next frame whenever the port is free."""
+    """Compare a port that has strict priority with a model that chooses a frame whenever the port is free."""
     arrivals = sorted(arrivals, key=lambda a: a[0])
     line = Line()
     sent = [line.put_at(at, packet(size, CONTROL if high else DATA)) for at, size, high in arrivals]

@@ -78,7 +78,7 @@ def incast(
 
 @contextmanager
 def incast_network(directory: Path) -> Iterator[tuple[FabricNetwork, Mrclab]]:
-    """Bring up the topology INCAST_TOPOLOGY on the ebpf target, under a separate prefix."""
+    """Bring up INCAST_TOPOLOGY on the ebpf target. All names of this testbed have a random prefix."""
     (directory / "incast.yaml").write_text(INCAST_TOPOLOGY)
     names = Names.of_prefix(f"t{os.urandom(3).hex()}")
     runner = Mrclab(names)

@@ -17,7 +17,7 @@ TIMES = ("latency_us", "step_us", "time_us")
 
 
 def ours(result: Result) -> Iterator[dict[str, Any]]:
-    """Yield the transports of a result that are MRC."""
+    """Yield the MRC transports of a result."""
     for part in result["transports"].values():
         if part["kind"].startswith("mrc"):
             yield part
@@ -131,7 +131,7 @@ def five_of_all(result: Result) -> None:
 
 
 def swollen_queue(result: Result) -> None:
-    """Set a detection time of 300 ms and an RTT of 90 ms, as if the run's own queue had caused the delay."""
+    """Set a detection time of 300 ms and an RTT of 90 ms, as if the run had filled a long queue."""
     for trial in felt(result):
         if trial["detected_us"] is not None and trial["rtt_us"]:
             begin = trial["first_loss_us"] or 0.0

@@ -78,7 +78,7 @@ def up(topology: str, target: str) -> Iterator[Up]:
 def snapshot(names: Names) -> dict[str, object]:
     """Return this testbed's namespaces and processes, and all links and queues of this namespace.
 
-    Other testbeds may run at the same time.
+    Leave out other testbeds, which may run at the same time.
     """
 
     def lines(*command: str) -> list[str]:

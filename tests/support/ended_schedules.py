@@ -41,7 +41,7 @@ class End:
 
 @dataclass(frozen=True)
 class Change:
-    """Lets a controller deny EVs of an endpoint's profile for a while: one path, or all of a plane."""
+    """A controller's temporary denial of a path, or of all paths of a plane, in an endpoint's profile."""
 
     at_ns: int
     lasts_ns: int

@@ -191,7 +191,7 @@ class World:
 
 
 def run(schedule: Schedule) -> World:
-    """Run a schedule until all is delivered, check it, and return the world."""
+    """Run a schedule until all messages are delivered, check it, and return the world."""
     world = World(schedule)
     clock = world.network.clock
     wanted = sum(transfer.count for transfer in world.transfers)

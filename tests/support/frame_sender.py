@@ -1,8 +1,8 @@
-"""A program that sends frames from inside a namespace and prints the times."""
+"""A program that sends frames from inside a namespace and prints when it sent each frame."""
 
 from __future__ import annotations
 
-# The program sends frames (hex, in argv) out of a veth pair, and prints the times before and after each.
+# The program sends frames (hex, in argv) out of a veth pair. It prints the times before and after each frame.
 SENDER = """
 import json, socket, sys, time
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)

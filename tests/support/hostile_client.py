@@ -34,7 +34,7 @@ class Attack:
 def attack(up: Up, pair: Path, entries: int, seed: int, messages: int) -> Attack:
     """Attack a host's NIC service while correct programs write ``messages`` messages again and again.
 
-    Raise AssertionError if a correct program fails, or if the service runs in another process afterwards.
+    Raise AssertionError if a correct program fails, or if the service's process has changed.
     """
     work(up, pair, 8)  # this starts the services
     pid = service(up, HOST)

@@ -28,7 +28,7 @@ def taint() -> int | None:
 
 
 class KernelLog:
-    """Reads new lines of the kernel's log. If the log cannot be opened, `readable` is false."""
+    """A reader of new lines of the kernel's log. If the log cannot be opened, `readable` is false."""
 
     def __init__(self) -> None:
         try:

@@ -60,7 +60,7 @@ class Clicked:
 
 
 def click_at_random(page: Page, pid: int, duration_s: float, seed: int) -> Clicked:
-    """Click twice a second. ``pid`` is the process of the page's server."""
+    """Click a random element twice a second. Record the memory of ``pid``, the page server's process."""
     rng = random.Random(seed)
     found = Clicked()
     begun = time.monotonic()

@@ -87,7 +87,7 @@ def fault(where: str, at_s: float, until_s: float | None, repetition: int) -> di
 
 
 def metrics(spread: Sequence[float] = STEADY, **values: float | Sequence[float]) -> dict[str, Any]:
-    """Return the results of a transport. Each repetition has these metrics times a factor of ``spread``."""
+    """Return a transport's results: for each factor in ``spread``, a repetition with multiplied metrics."""
     rows = {name: [v] if isinstance(v, int | float) else list(v) for name, v in values.items()}
     factors = enumerate(spread)
     return {"samples": [sample(i, {n: [f * v for v in row] for n, row in rows.items()}) for i, f in factors]}

@@ -27,7 +27,7 @@ class Put:
 
 
 class MemoryNetwork:
-    """Holds puts and delivers them one at a time, in an order drawn by the seed.
+    """A network that delivers puts one at a time, in an order drawn from the seed.
 
     The bytes of a put are read from the sender's memory when the put is delivered. So the data is wrong if an
     algorithm changes the bytes too early. Puts to a rank in ``dead`` fail.
@@ -124,7 +124,7 @@ def communicators(size: int, seed: int) -> tuple[MemoryNetwork, list[Communicato
 
 
 def drive(network: MemoryNetwork, comms: list[Communicator], algorithms: Iterable[Steps[None]]) -> None:
-    """Run every rank's algorithm to its end. The seed decides which rank makes the next step."""
+    """Run every rank's algorithm to its end. The network's seed decides which rank makes the next step."""
     running: dict[int, tuple[Steps[None], Wait]] = {
         rank: (steps, Wait(lambda: True)) for rank, steps in enumerate(algorithms)
     }

@@ -9,7 +9,7 @@ T_SENT = 128 * 0x1234
 
 
 class Pair:
-    """Two endpoints between which the test carries each frame. QPN and PSN are round numbers.
+    """Two endpoints between which the test carries each frame.
 
     Transport ACKs are off unless a test turns them on, so the receiver answers only with SACKs.
     """

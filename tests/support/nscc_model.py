@@ -16,7 +16,7 @@ If the text of UEC can be read in several ways, this model uses the following re
     does not follow base_rtt. A given qa_threshold also applies with trimming.
  5. qa_threshold without trimming is 4 * target, even if a given target is not base_rtt.
  6. An RTT sample of 0 or less is not valid. A sample below base_rtt lowers base_rtt first, so its delay
-    is 0. The average is not reset then. The probe on the control class that seeds base_rtt is left out.
+    is 0. The average is not reset then. This model has no probe for the first value of base_rtt.
  7. Average delay: avg += w * (delay - avg), on every ACK with a valid RTT, marked or not.
  8. A trim NACK adds a *delay* (not an RTT) to the average: the base RTT given to the constructor,
     which never falls.
@@ -27,12 +27,12 @@ If the text of UEC can be read in several ways, this model uses the following re
 11. Fast increase is a part of the proportional quadrant, so it needs an ACK with no mark and pen = 0.
     This quadrant counts the bytes with delay < fast_delay_ns. The ACK that takes the count above cwnd
     is the first with fast increase. Fast increase ends when an ACK that reaches the quadrants, marked
-    or not, has a delay of fast_delay_ns or more. It is added to proportional increase, or replaces
-    proportional increase if FAST_REPLACES is set.
+    or not, has a delay of fast_delay_ns or more. Fast increase is added to proportional increase. If
+    FAST_REPLACES is set, fast increase replaces proportional increase.
 12. The adjust period starts at the first ACK and has passed if `now - start >= period`. Only then does
-    the period start again, and eta is added, once even after a long gap. Whenever Fulfil acts (because
+    the period start again. Even after a long gap, eta is added only once. Whenever Fulfil acts (because
     of the period or of the byte count), inc and received become 0.
-13. Decrease: only if avg > target (else the factor is above 1), and if base_rtt has passed since the
+13. Decrease: only if avg > target (otherwise cwnd would grow), and if base_rtt has passed since the
     last decrease. The first decrease does not wait. A decrease does not change inc_bytes.
 14. Quick adapt: max_wnd >> qa_gate is an integer shift. cwnd = max(achieved, MTU) may also raise cwnd.
     If quick adapt sets cwnd or ignores the ACK, inc_bytes and received become 0. The trigger of a trim

@@ -1,4 +1,4 @@
-"""Run Python in another process, with a given hash seed or kind of core."""
+"""Run Python in another process, with additional environment variables."""
 
 from __future__ import annotations
 

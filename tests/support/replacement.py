@@ -1,4 +1,4 @@
-"""Replace one passage of a text, for errors in sources and mistakes in labs."""
+"""Replace one passage of a text, to put errors into sources and mistakes into labs."""
 
 
 def replace_once(text: str, old: str, new: str) -> str:

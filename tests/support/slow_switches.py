@@ -1,4 +1,4 @@
-"""Switches as slow as BMv2's, in virtual time: one CPU serves all switches one after another."""
+"""Simulated switches, as slow as BMv2 switches: one CPU serves all switches one after another."""
 
 from __future__ import annotations
 

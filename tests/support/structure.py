@@ -128,7 +128,7 @@ def imports_of(path: str, source: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def order_breaks(sources: Sources) -> list[str]:
-    """Find imports that violate the order of packages (``ROOMS``), or that of tests and benchmarks."""
+    """Find imports that violate the order of packages (``ROOMS``), benchmarks and tests."""
     found = set()
     for path, source in sources.items():
         module = module_name(path)

@@ -176,7 +176,7 @@ class Client:
         self.stub.SetForwardingPipelineConfig(request)
 
     def write(self, *updates: p4r.Update) -> tuple[int, int]:
-        """Write the updates. Return the two times of mrclab's extension, or (0, 0) without this extension."""
+        """Write the updates. Return mrclab's times before and after the write, or (0, 0) elsewhere."""
         request = p4r.WriteRequest(device_id=self.device_id, updates=updates)
         request.election_id.low = self.election
         _, call = self.stub.Write.with_call(request)
@@ -217,7 +217,7 @@ def three_ports(
 
 
 class Names:
-    """Makes P4Runtime entries from the names in a P4Info."""
+    """A maker of P4Runtime entries from the names in a P4Info."""
 
     def __init__(self, info: p4i.P4Info) -> None:
         self.info = info
@@ -463,7 +463,7 @@ def error_codes(error: grpc.RpcError) -> list[grpc.StatusCode]:
 
 
 def compare_copies(namespace: Namespace, model: Interpreter, frames: list[bytes]) -> None:
-    """Send frames one by one and compare what each port receives. BMv2 makes copies in no fixed order."""
+    """Send frames one by one and compare what each port receives, in any order: BMv2 fixes no order."""
     sockets = {i: namespace.packet_socket(f"h{i}") for i in (1, 2, 3)}
     try:
         for sent in frames:

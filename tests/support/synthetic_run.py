@@ -106,7 +106,7 @@ class Record:
 def pcap(
     records: Iterable[Record], *, snaplen: int = 192, offset_ns: int = OFFSET_NS, order: str = "<"
 ) -> bytes:
-    """Return the bytes of a capture in nanoseconds and LINUX_SLL2, with realtime stamps."""
+    """Return a capture of link type LINUX_SLL2, with timestamps of the realtime clock in nanoseconds."""
     out = [struct.pack(order + "IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, 276)]
     for record in records:
         frame = record.sll2()
@@ -169,7 +169,7 @@ class Wire:
             self.sender.append(Record(arrives + SACK_NS + ONE_WAY_NS, back, outgoing=False))
 
     def captures(self) -> tuple[bytes, bytes]:
-        """Return both capture files, in order of time."""
+        """Return both capture files, each in order of time."""
         sender, receiver = (sorted(side, key=lambda r: r.t_ns) for side in (self.sender, self.receiver))
         return pcap(sender), pcap(receiver)
 

@@ -32,7 +32,7 @@ class Patient(Accelerator):
         self._ready = False
 
     def warm_up(self) -> None:
-        """Wait until everything is compiled. A later call returns at once."""
+        """Wait until the model is compiled. A later call returns at once."""
         if not self._ready:
             super().warm_up()
         self._ready = True

@@ -92,7 +92,7 @@ def step(place: Path, number: int, took_ms: int = 150) -> None:
 
 
 def fault(place: Path, at_ms: int, *, undone: bool) -> None:
-    """Add a fault, or with ``undone`` its end."""
+    """Add a fault's beginning to the run's record, or its end if ``undone`` is true."""
     line = {"kind": "flap", "place": "p1-t0-0:p1-t1-0", "t_ns": BEGIN_NS + at_ms * MS, "undone": undone}
     _add(place / COURSE, line)
 

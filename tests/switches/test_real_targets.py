@@ -198,7 +198,7 @@ def queue_rules(rng: random.Random) -> dict[str, list[Rule]]:
 def queue_frames(rng: random.Random) -> list[bytes]:
     """Return frames of all classes. The first frames keep both ports busy for 3.4 s, the limit of the test.
 
-    Frames that are not trimmed must be short, because a wait is limited to 4.3 s.
+    Frames that are not trimmed must be short, because a frame's wait in a queue is at most 4.3 s.
     """
     first = [mrc_frame(sid(1, port), 8800, dscp=46, ecn=2) for port in (2, 3)] * 6
     return first + [_queue_frame(rng, rng.choice([4, 8, 12, 46])) for _ in range(150)]

@@ -208,7 +208,7 @@ DELAY_NS = 50_000_000
 
 
 def _soonest(wire: Wire, t1: int = 0) -> int:
-    """Receive all frames several times. Return the shortest time, because a busy machine may be slow."""
+    """Return the shortest of several times for receiving all frames, because a busy machine may be slow."""
     times = []
     for _ in range(10):
         start = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""A whole testbed in real namespaces: its start, its end, and its leftovers after a process was killed."""
+"""A whole testbed in real namespaces: its start, its end, and its leftovers after its owner was killed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_a_low_limit_is_raised(low: list[tuple[int, int]]) -> None:
 def test_a_limit_that_may_not_be_raised_is_named(
     low: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before mrclab checked the limit, a run failed only after 122 s, with 77,000 lines of errors."""
+    """Without this check, a run failed only after 122 s, with 77,000 lines of errors."""
 
     def refuse(*_: object) -> None:
         raise ValueError("not allowed to raise maximum limit")

@@ -1,4 +1,4 @@
-"""The plan of a testbed before anything is made: links, rates, the Mininet topology, its text."""
+"""The plan of a testbed: links, rates, the Mininet topology, and the fabric's text."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def streaming() -> Iterator[tuple[Mrclab, Incast]]:
 
 
 def sent(mrclab: Mrclab, agent: RemoteAgent) -> list[int]:
-    """Return the packets that h0 sends into each plane during MESSAGES messages."""
+    """Return the number of packets that h0 sends into each plane during MESSAGES messages."""
 
     def counted() -> list[int]:
         switches = mrclab.status()["switches"]

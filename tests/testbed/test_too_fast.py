@@ -16,7 +16,6 @@ def test_a_link_faster_than_the_kernel_shapes_is_refused_in_one_line() -> None:
 
 
 def test_a_switchs_interface_whose_name_linux_does_not_take_is_refused_on_a_live_fabric() -> None:
-    """In virtual time, a fabric of 16,384 hosts in 128 racks is accepted."""
     fabric = build_fabric("name: large\nplanes: 1\nt0: 101\nt1: 1\nhosts: 10100", "large")
     refuse_long_names(load_fabric("paper-c"))
     with pytest.raises(InputError, match=r"interface 'p0-t0-100-eth100' would have 16 .* --target sim"):

@@ -30,7 +30,6 @@ def test_who_is_not_root_hears_so_before_anything_is_installed(target: str, tmp_
     ("words", "refused"), [("--topology tiny", True), ("--run a", False), ("--run=a", False)]
 )
 def test_a_page_of_a_run_that_others_made_needs_no_root(words: str, refused: bool) -> None:
-    """The test reads the output of `make --dry-run live`."""
     plan = subprocess.run(
         ["make", "--dry-run", "live", f"ARGS={words}"], cwd=ROOT, capture_output=True, text=True, check=True
     )

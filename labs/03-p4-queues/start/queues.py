@@ -1,4 +1,4 @@
-"""Send two bursts through your program and draw the queue for each frame: python queues.py [FILE.json]."""
+"""Send two bursts through your program and draw the wait of each frame: python queues.py [FILE.json]."""
 
 import sys
 from pathlib import Path

@@ -31,7 +31,7 @@ class TwoChoices(PathPolicy):
 
 
 def on_their_way(ev):
-    """Return the number of packets on an EV that are not yet acknowledged, lost or trimmed."""
+    """Return the number of packets on an EV that are neither acknowledged, lost nor trimmed."""
     return ev.sent - ev.acked - ev.lost - ev.trimmed
 
 

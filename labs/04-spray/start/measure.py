@@ -57,7 +57,7 @@ def main():
 
 
 def draw(rows, file):
-    """Draw the time that each policy took on each fabric."""
+    """Draw the time of the transfer with each policy on each fabric."""
     import matplotlib
 
     matplotlib.use("Agg")

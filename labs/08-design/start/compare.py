@@ -7,7 +7,7 @@ DESIGNS = [(3, 1), (2, 4), (2, 8), (2, 16), (3, 4)]
 
 
 def main():
-    """Print a column for each design, with the values of a fabric with all possible NICs."""
+    """Print a column for each design, with the values of the largest possible fabric."""
     print(f"{'tiers, planes':24}" + "".join(f"{f'{t}, {p}':>12}" for t, p in DESIGNS))
     rows = {}
     for tiers, planes in DESIGNS:

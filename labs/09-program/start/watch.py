@@ -14,7 +14,7 @@ SETTING = Setting(qps=3, depth=2, length=12_000, message_bytes=1024, fail={1: 1}
 
 
 def main(words):
-    """Run the program once."""
+    """Run transfer.c once. ``words`` are the arguments of the command line."""
     receiving = "receive" in words
     seed = next((int(word) for word in words if word.isdigit()), 1)
     setting = dataclasses.replace(SETTING, receiving=receiving, seed=seed)

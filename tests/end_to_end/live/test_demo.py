@@ -113,7 +113,7 @@ class Demo:
         self.page.evaluate("window.watches = true")
 
     def end(self) -> None:
-        """Check that every button was pressed, and that no fault was off the screen."""
+        """Check that every button was pressed, and that every fault was visible."""
         assert (self._now, self._steps) == ([], [])
         assert self.page.evaluate("window.watched") > 0
         assert self.page.evaluate("window.left") == 0

@@ -1,7 +1,7 @@
 """When a live page ends, it leaves nothing behind.
 
-These tests have a separate module because the page that other tests share uses all CPUs. The pages that begin
-and end here would get too little CPU time.
+The page that other tests share uses all CPUs. So these tests have a separate module: next to that page, their
+pages would get too little CPU time.
 """
 
 import os

@@ -13,7 +13,7 @@ ENTRIES, MESSAGES = 3000, 200
 
 
 def test_nonsense_in_rings_ends_its_own_sessions_alone(tiny: Up) -> None:
-    """benchmarks/hostile_client.py does the same with a million entries."""
+    """The benchmark benchmarks/hostile_client.py writes a million random entries."""
     with built(pair="pair") as programs:
         found = attack(tiny, programs["pair"], ENTRIES, 1, MESSAGES)
     assert found.entries >= ENTRIES

@@ -36,7 +36,7 @@ STEPPED = steps([1, 0.75, 0.5, 0.25, 0.5, 0.75, 1])
 
 
 def dipping(rate: Rate, seconds: float) -> Rate:
-    """Return a rate that is 0 for ``seconds`` after each whole second, except the first."""
+    """Return a rate that is 0 for the first ``seconds`` of each second from second 1 on."""
     return lambda t: 0 if t >= 1 and t % 1 < seconds else rate(t)
 
 

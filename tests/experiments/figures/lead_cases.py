@@ -174,7 +174,7 @@ def lossless() -> Cases:
         drops: str = "",
         free: str = "",
     ) -> Result:
-        """Return a result. The transport ``drops`` drops a frame, the transport ``free`` never waits."""
+        """Return a result. Transport ``drops`` loses a frame, and transport ``free`` never waits."""
         victims = {"rocev2-pfc": pfc, "rocev2-credits-ecmp": hashed, "rocev2-credits": apart}
         parts = {"mrc": thin_flows(slowest, 24.1, mrc, spread=EVEN)}
         for name, rate in victims.items():

@@ -31,7 +31,7 @@ def sound(mode: str, link: str) -> int:
 
 
 def part(mode: str, what: str = "", n: int = len(LINKS)) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the events and trials of a mode, with the error ``what`` in them."""
+    """Return the transport and the trials of an EV mode. ``what`` is their error, or ""."""
     retired: list[list[float]] = []
     restored: list[list[float]] = []
     trials = []

@@ -1,4 +1,4 @@
-"""The control loop for the rate of a spray."""
+"""The control loop for the sending rate of the workload `spray`."""
 
 from __future__ import annotations
 

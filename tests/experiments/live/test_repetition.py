@@ -34,7 +34,7 @@ ENDED = "the switch server was killed"
 
 
 class Server:
-    """A fake of the target ebpf. Its one process programs all switches."""
+    """A fake of the target ebpf, in which one process runs all switches."""
 
     name = "ebpf"
     capabilities = CAPABILITIES["ebpf"]

@@ -19,7 +19,7 @@ MS = 1_000_000
 
 
 def stream(count: int = 2000, latency_ns: int = 200_000) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """Return a message each ms from 0 on, with equal latencies except for a little jitter."""
+    """Return when messages are posted, one each ms, and when they arrive, with a little jitter."""
     posted = np.arange(count, dtype=np.int64) * MS
     return posted, posted + latency_ns + np.arange(count) % 7 * 1000
 

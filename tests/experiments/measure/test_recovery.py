@@ -159,7 +159,7 @@ def test_no_recovery_is_sooner_than_the_detection_of_a_sender_that_detects() -> 
 
 @pytest.mark.parametrize("transport", ["mrc", "roce", "tcp"])
 def test_a_fault_that_nobody_feels_has_no_times_and_no_number_in_their_place(transport: str) -> None:
-    """Messages may be slow at the same time. But no packet was lost, so there is no recovery."""
+    """Messages may be slow during the fault. But no packet was lost, so there is no recovery."""
     if transport == "mrc":
         trace = mrc()
     else:

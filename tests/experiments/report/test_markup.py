@@ -22,7 +22,7 @@ Place = tuple[str | int, ...]
 
 
 class Elements(HTMLParser):
-    """Counts elements and attributes that come only from the markup in a text."""
+    """A counter of the elements and attributes of a page that come from `MARKUP`."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def with_markup(result: dict[str, Any], place: Place) -> dict[str, Any]:
 
 
 def is_shown(result: dict[str, Any], directory: Path) -> bool:
-    """Write the pages. Return False if the result is refused. No text of the result may become an element."""
+    """Write a result's pages. Return False if the result is refused. Fail if its text becomes an element."""
     save_result(directory, result)
     try:
         load_result(directory)

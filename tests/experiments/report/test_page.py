@@ -36,7 +36,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 class Page(HTMLParser):
-    """Checks that tags close in order, and collects ids, references and the text."""
+    """A parser that checks that tags close in order, and collects ids, references and the text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

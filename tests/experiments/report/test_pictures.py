@@ -41,7 +41,7 @@ def only(figure: Figure) -> Axes:
 
 
 def words_of(axes: Axes) -> list[str]:
-    """Return the words in a legend."""
+    """Return the words in the legend of a picture."""
     legend = axes.get_legend()
     return [] if legend is None else [text.get_text() for text in legend.get_texts()]
 

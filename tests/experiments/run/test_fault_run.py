@@ -109,7 +109,7 @@ class Recorder:
 
 
 class Pace:
-    """A fake search for the rate. It finds the right rate in trial number ``right``."""
+    """A fake search for the workload's rate. It finds the right rate in trial number ``right``."""
 
     rehearses = True
 

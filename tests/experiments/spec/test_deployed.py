@@ -52,7 +52,7 @@ WHY: Mapping[str, Mapping[str, str]] = {
 
 
 def variants(name: str) -> Iterator[Scenario]:
-    """Yield a scenario on each target, and on each topology for which it has a separate part."""
+    """Yield a scenario on each target, and on each topology for which its file has a separate section."""
     document = yaml.safe_load(SCENARIOS.text(name)[0])
     for target in ("ebpf", "bmv2", SIMULATED):
         part = document.get("targets", {}).get(target, {})

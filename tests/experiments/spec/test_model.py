@@ -332,7 +332,7 @@ def test_a_scenario_puts_a_codepoint_into_another_class_of_its_fabric() -> None:
 
 
 def test_the_busiest_link_is_looked_for_under_traffic() -> None:
-    """The link is found 200 ms before the measurement, so a short warm-up is made longer."""
+    """The busiest link is found 200 ms before the measurement, so a short warm-up is made longer."""
     busiest = "faults=[{kind: blackhole, where: busiest, at: 100 ms, duration: 500 ms}]"
     assert parse(SHORT, "warmup=100 ms", busiest).live_warmup_ns == 400_000_000
     assert parse(SHORT, "warmup=600 ms", busiest).live_warmup_ns == 600_000_000

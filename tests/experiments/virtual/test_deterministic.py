@@ -1,4 +1,4 @@
-"""A seed always gives the same bytes, compiled or not, also if the fabric drops or trims packets."""
+"""A seed always gives the same bytes, with compiled or pure modules, also if packets are lost or trimmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated fabric for a transport: the depths of its queues, its times and its random numbers."""
+"""A simulated fabric for a transport: its buffers, windows, timers and random numbers."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_a_prober_that_hears_nothing_says_so_and_blames_nobody() -> None:
 
 
 def test_what_was_under_way_while_a_cpu_stood_still_gets_its_time_again() -> None:
-    """A stall of a switch's CPU can be longer than a probe's timeout. So all timeouts must restart."""
+    """A stall of a switch's CPU can outlast a probe's timeout. So a stall restarts all probes' timeouts."""
     sim = ProbedFabric(TINY)
     sim.run(20)
     link = "p0-t0-0:p0-t1-0"

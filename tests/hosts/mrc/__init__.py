@@ -1,4 +1,4 @@
 """Tests of the MRC core.
 
-More than 16 modules: one for each part of the protocol.
+More than 16 modules: each part of the protocol has a separate module.
 """

@@ -460,7 +460,7 @@ HAPPENS = {
 @pytest.mark.parametrize("event", list(HAPPENS))
 @pytest.mark.parametrize("state", [U, G, S, B, D])
 def test_each_transition_is_taken_by_a_set_in_use(state, event):
-    """A set of EVs must follow the table. The test checks each cell with events of one EV.
+    """Each event in each state must bring an EV of a set into the state in `TABLE`.
 
     Only retired EVs are probed, so an answer to a probe does not change other EVs.
     """

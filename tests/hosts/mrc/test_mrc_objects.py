@@ -86,7 +86,7 @@ def test_objects_do_what_frames_do(seed, network, config, lengths, faults):
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_an_object_says_what_its_frame_would(config):
-    """Compare length, addresses, EV, class and uSID container, for data, SACKs and probes."""
+    """An object and its frame must have the same length, addresses, EV, class and uSID container."""
     seen = []
     for kind in (Sim, ObjectSim):
         sim = kind(seed=9, config=MrcConfig(**config), network=Network(jitter_ns=0, control_loss=0.5))

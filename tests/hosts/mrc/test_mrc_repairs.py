@@ -44,7 +44,7 @@ def test_a_packet_that_was_refused_goes_on_another_ev(seed):
 
 @pytest.mark.parametrize("silent", [0, 1], ids=["all refused", "one unanswered"])
 def test_refusals_without_end_take_bounded_memory(silent):
-    """Only NACKs arrive, and no SACK. So the sender must keep all its packets."""
+    """Only NACKs arrive, and no SACK. The sender must keep all its packets in bounded memory."""
     pair = Pair(mpr=128)
     pair.post(8 * 4096)
     frames = pair.send()[silent:]
@@ -152,7 +152,7 @@ def test_while_a_packet_is_missing_each_later_one_is_answered_if_asked_for(at_ga
 
 
 def test_a_false_timeout_does_not_widen_the_reordering_window():
-    """Only a loss that this window declared may widen it. Here a stopped peer caused the timeout."""
+    """Only a loss by the window's rule may widen the window. Here a stopped peer caused the timeout."""
     pair = Pair(initial_rtt_ns=10_000, ack_timeout_exponent=6, tail_probe_max_ns=1 << 40)
     pair.post(1)
     ((port, frame),) = pair.a.frames_to_send(T_SENT, None, 1)

@@ -49,7 +49,7 @@ def test_alpha_shrinks_by_g_in_every_interval_without_a_cnp():
 
 
 def test_alpha_is_the_same_bits_on_every_system() -> None:
-    """DCQCN multiplies. C's pow() may differ between systems: in glibc, the last bit differs."""
+    """DCQCN multiplies repeatedly, because the last bit of C's pow() may differ between systems."""
     x = 255 / 256
     x8 = ((x * x) * (x * x)) * ((x * x) * (x * x))
     assert power(x, 24) == x8 * (x8 * x8) != x**24
@@ -157,7 +157,7 @@ def test_parameters_that_make_no_sense_are_refused(options, words):
 
 
 def test_the_limiter_fills_at_the_rate_of_each_moment():
-    """After many CNPs, a packet must not wait as long as it would at the lowest rate."""
+    """After many CNPs the rate rises again, so a packet waits for less time than at the lowest rate."""
     point = ReactionPoint(DcqcnConfig(line_rate_bps=1_000_000_000, minimum_rate_bps=1_000_000))
     for _ in range(50):
         point.on_cnp(0)

@@ -28,7 +28,7 @@ from tests.support.mrc_sim import Network, Sim, bth_offset, frame_psn, mark_ce, 
 
 @pytest.fixture(autouse=True)
 def _scapy_takes_port_4791_for_roce(monkeypatch):
-    """MRC uses the same port. In scapy, the layer that this process bound first would get the packets."""
+    """MRC uses the same port. Scapy would pass the packets to the layer that was first bound to the port."""
     monkeypatch.setattr(UDP, "payload_guess", [({"dport": 4791}, BTH), *UDP.payload_guess])
 
 

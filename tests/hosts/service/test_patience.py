@@ -1,4 +1,4 @@
-"""The time for which a NIC service waits if a peer is silent for a while, or if switches are slow."""
+"""The time for which a NIC service waits for a peer that is silent for a while, or for slow switches."""
 
 from __future__ import annotations
 

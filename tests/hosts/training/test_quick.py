@@ -36,7 +36,7 @@ def test_an_accelerator_may_take_longer_where_others_want_the_cpus() -> None:
 
 
 def test_a_load_that_comes_during_the_wait_counts() -> None:
-    """The limit of the wait grows with the machine's load, also if the load changes during the wait."""
+    """An accelerator gets more time to start if the machine's load rises during the wait."""
     now_s = 0.0
 
     def never(within_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Graphs are matched, or refused with a one-line error that names the rank and the operation."""
+"""Match a graph's sends and receives, or refuse the graph with a line that names rank and operation."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def ops(text: str, pauses: float = 1.0, most: int = 0) -> list[dict[int, Op]]:
 
 
 def test_a_window_is_kept_and_so_is_the_time_before_a_request() -> None:
-    """Two requests are open at a time. The third waits for the first, and begins 20 ns later."""
+    """Two requests are open at a time. The third request begins 20 ns after the first is complete."""
     text = header(LAB, "h0") + sent(1000, 1500) + sent(1001, 1600) + sent(1520, 2000, 300)
     src, dst = ops(text)
     assert src[1].after == ()

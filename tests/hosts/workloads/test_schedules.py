@@ -19,9 +19,9 @@ EVERY = [
 
 
 def execute(schedules: list[Schedule], buffers: Buffers, sources: Buffers | None = None) -> Buffers:
-    """Execute all ranks' rounds. ``sources`` are the buffers that are sent.
+    """Execute all ranks' rounds. Send the data of ``sources``, or of ``buffers`` if ``sources`` is None.
 
-    In place of numbers, buffers have sets. A set lists the terms of a sum.
+    A buffer has a set in place of each number. The set lists the terms of a sum.
     """
     n = len(schedules)
     flying: dict[tuple[int, int, int], list[frozenset[int]]] = {}

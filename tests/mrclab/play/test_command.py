@@ -78,7 +78,7 @@ def test_the_page_shows_cuts_and_restores(served: tuple[Starlette, Paced]) -> No
 
 
 def session_frame(app: Starlette) -> dict[str, Any]:
-    """Stop the time, and return the first frame after a request has been answered."""
+    """Let virtual time run, and return the first state of the page that has a fault."""
     ask(app, "POST", "/pace", json={"paused": False})
     found = None
     while found is None or not found["faults"]:

@@ -37,7 +37,7 @@ _RING = WORDS["QP_RING_OFFSET"]
 
 
 class Hostile:
-    """The random entries of one seed."""
+    """A writer of random ring entries, drawn from a seed."""
 
     def __init__(self, seed: int, peer: str) -> None:
         self.rng = random.Random(seed)
@@ -48,7 +48,7 @@ class Hostile:
         self.sessions = self.ended = self.queue_pairs = self.entries = 0
 
     def session(self, wanted: int) -> None:
-        """Attach to the service and post about ``wanted`` entries. At the end, write a wrong counter."""
+        """Attach to the service and post about ``wanted`` entries. At the end, write a wrong ring counter."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(os.environ["MRCLAB_NIC"])
             client = Client(connection)
@@ -62,7 +62,7 @@ class Hostile:
                 os.close(fd)
 
     def lie(self, client: Client, until: int) -> None:
-        """Post entries from one queue pair after another. Raise an error if the service ends the session."""
+        """Post entries from one queue pair after another, then write a wrong ring counter."""
         rng = self.rng
         self.lkey = client.register(self.address, REGION)
         for _ in range(QUEUE_PAIRS):
@@ -141,7 +141,7 @@ class Hostile:
 
 
 def main() -> None:
-    """Run sessions until the service has accepted enough entries. Print the numbers."""
+    """Run sessions until the service has accepted COUNT entries. Print the counts as JSON."""
     count, seed, peer = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     hostile = Hostile(seed, peer)
     while hostile.entries < count:

@@ -73,7 +73,7 @@ def test_each_switch_has_a_log_and_captures_if_asked_for(
 
 
 def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path) -> None:
-    """`Lab.up` needs a separate thread, because it moves the thread into the switches' namespace."""
+    """Use a separate thread, because `Lab.up` moves its thread into the switches' namespace."""
 
     def body() -> None:
         names = Names.of_prefix(f"t{os.urandom(3).hex()}")

@@ -1,4 +1,4 @@
-"""Digests: a requested digest is sent to the primary once, and again only after an acknowledgement."""
+"""Digests: the primary gets each requested message once, and again only after its acknowledgement."""
 
 from __future__ import annotations
 

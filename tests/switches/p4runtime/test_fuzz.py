@@ -178,7 +178,7 @@ class Messages:
         return out
 
     def packet_out(self) -> p4r.StreamMessageRequest:
-        """Return a frame for the CPU port, with the metadata of the program, complete or almost complete."""
+        """Return a packet-out message with the program's metadata, sometimes with an error in one field."""
         rng, out = self.rng, p4r.StreamMessageRequest()
         out.packet.payload = rng.choice([rng.randbytes(rng.randrange(300)), rng.randbytes(9300), b""])
         for header in self.info.controller_packet_metadata:

@@ -1,4 +1,4 @@
-"""Packet-in and packet-out: primaries get the frames for the CPU port, and can inject frames there."""
+"""Packet-in and packet-out: primary clients get frames for the CPU port, and send frames into it."""
 
 from __future__ import annotations
 

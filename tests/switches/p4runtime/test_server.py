@@ -60,7 +60,7 @@ def names(info: p4i.P4Info) -> Names:
 
 @pytest.fixture
 def client(address: str, info: p4i.P4Info) -> Iterator[Client]:
-    """Yield the primary of device 1, with a new pipeline."""
+    """Yield the primary client of device 1, with a new pipeline."""
     client = Client(address, 1)
     client.become_primary()
     client.set_pipeline(MATCH_JSON, info)

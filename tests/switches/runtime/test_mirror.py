@@ -1,4 +1,4 @@
-"""A program that clones frames but has no multicast, such as one that mirrors frames to a monitor."""
+"""A program that clones frames but has no multicast. It mirrors frames to a monitor."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_frames_arrive_at_the_predicted_time(ebpf: Switch) -> None:
 
 
 def expect_shape(switch: Switch, expected: Shape | None, port: int = 2) -> None:
-    """Wait until the program has this shape of a queue."""
+    """Check the parameters of a port's queue, and wait until the switch uses them. None means no queue."""
 
     def shape() -> Shape | None:
         with TrafficControl() as control:

@@ -134,7 +134,7 @@ def test_a_clone_of_egress_has_what_egress_left(model: Interpreter) -> None:
 
 
 def test_a_frame_that_begins_anew_does_so_with_its_list(model: Interpreter) -> None:
-    """Resubmit uses the frame as it arrived (instance_type 6), recirculate the deparsed frame (4)."""
+    """Resubmit uses the frame as it arrived (instance_type 6). Recirculate uses the deparsed frame (4)."""
     ((port, out),) = model.run(1, frame(RESUBMIT, count=3, fields=2))
     assert (port, way(out)["parsed_type"], way(out)["rounds"], way(out)["first"]) == (2, 6, 1, 1003 + 77)
     assert (way(out)["type"], way(out)["from"]) == (0, 0)  # in egress it is like any other frame

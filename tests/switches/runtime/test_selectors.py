@@ -341,7 +341,7 @@ def ebpf(namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
 
 @pytest.mark.root
 def test_members_and_groups_break_rules(ebpf: Switch) -> None:
-    """Check the error code of each update in a batch. Comments name sections of the specification (1.4)."""
+    """Check each update's error code in a batch. Comments name sections of P4Runtime 1.4."""
     s, size = ebpf, "I.by_crc16"
     watch = s.group(size, 5, {1: 1}, 16)
     watch.action_profile_group.members[0].watch_port = b"\x09"

@@ -305,7 +305,7 @@ def test_a_failed_write_still_says_when(chain: Chain) -> None:
 
 
 def test_vlan_tags_and_labels_on_real_frames(namespace: Namespace, tmp_path: Path) -> None:
-    """Tags and labels are added to small and large frames, and removed. The kernel also removes tags."""
+    """Add tags and labels to small and large frames, and remove tags and labels."""
     info = read_p4info(DATA / "stacks.p4info.txtpb")
     names = Names(info)
     for i in (1, 2):

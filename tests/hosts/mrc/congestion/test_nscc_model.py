@@ -13,7 +13,7 @@ BASE_NS = 12_000
 
 
 class Model(NsccModel):
-    """The model, changed at two places where it differs from the text of UEC."""
+    """The model with two changes. At these two places, `NsccModel` differs from the text of UEC."""
 
     FAST_REPLACES = True
     """If fast_increase acts, proportional_increase does nothing [UEC §3.6.13.6]."""

@@ -86,9 +86,9 @@ def shared_sim(messages, **knobs):
 
 @pytest.mark.parametrize("last", [0, 4096])
 def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
-    """Random schedules found this error: an answer let the first queue pair send all of its data.
+    """An acknowledgement let a queue pair send all of its data, but the queue pair still counted as waiting.
 
-    The queue pair still counted as waiting. When its turn came, it did not call the next queue pair.
+    When its turn came, it did not give the turn to the next queue pair. Random schedules found this error.
     """
     sim = shared_sim([[4096, 8192], [last]], rate_bps=10**9, cwnd_bytes=4096)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(sim.connections[n][0] for n in (0, 0, 1))
@@ -96,7 +96,7 @@ def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
 
 
 def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
-    """When the window opens for a queue pair, another queue pair has already emptied the token bucket."""
+    """If there are no tokens when the window opens, a queue pair must be woken as soon as tokens arrive."""
     sim = shared_sim([[8192], [4096]], cwnd_bytes=4096, rate_burst_bytes=4097, rate_bps=8_000_000)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(mine for mine, _ in sim.connections)
     # The bucket had tokens for 4097 bytes, but 8192 were sent. Each of the other bytes takes 1 us.

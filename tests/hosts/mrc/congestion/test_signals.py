@@ -98,7 +98,7 @@ def test_a_packet_that_is_sent_again_and_again_remembers_two_transmissions():
 
 
 def test_the_rtt_of_a_short_packet_is_made_that_of_a_full_one():
-    """Without this correction, short packets on slow links lower the base RTT, and full packets seem late."""
+    """If short packets on slow links lowered the base RTT, full packets would seem late."""
 
     def base_rtt(size, byte_ns):
         knobs = NsccConfig(base_rtt_ns=10_000_000, byte_ns=byte_ns)
@@ -325,7 +325,7 @@ def test_a_ce_mark_reaches_congestion_control_whichever_mark_answers_it(always_s
 def penalised(penalty):
     """Return a sender, its congestion control, and the answers to its first packets.
 
-    The window is some 46 packets.
+    The window is about 46 packets.
     """
     config = MrcConfig(congestion="nscc", nscc=NsccConfig(link_bps=20_000_000_000), sack_threshold_bytes=1)
     sim = Sim(seed=2, config=config)

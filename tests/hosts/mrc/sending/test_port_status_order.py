@@ -1,4 +1,4 @@
-"""If PORT_STATUS_UPDATEs overtake each other, the one that was sent last decides."""
+"""If PORT_STATUS_UPDATEs overtake each other, the update that was sent last is valid."""
 
 import random
 

@@ -70,7 +70,7 @@ def test_a_port_that_was_down_before_the_connection_is_announced_over_it(order, 
 
 @pytest.mark.parametrize("late_ns", [7_500_000, 60_000_000])
 def test_a_peer_that_connects_after_all_announcements_is_told_when_it_sends(late_ns):
-    """At 7.5 ms, the last announcement still waits for an answer, although the peer never received it."""
+    """At 7.5 ms, the last announcement of the port's state still waits for an answer, but never arrived."""
     sim = strangers()
     sim.ends[0].set_port_state(0, False, sim.now_ns)
     qpns = pair(sim)

@@ -15,7 +15,7 @@ S = EvState.SKIP
 
 
 def make(planes, paths, **options):
-    """Return a set of EVs, and the list to which its events are appended."""
+    """Return an EV set, and the list to which the set appends its events."""
     events = []
     remote, config = remote_paths(0, 1, planes, paths), MrcConfig(**options)
     return EvSet(7, remote, config, random.Random(1), events.append), events
