@@ -245,7 +245,7 @@ class _Stream:
 
 
 class _FirstPsn:
-    """Watches the frames that the sender sends, so that a stream learns its first PSN."""
+    """A watcher of the sender's frames, from which a stream gets its first PSN."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream

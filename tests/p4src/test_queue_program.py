@@ -217,7 +217,7 @@ def test_no_trimmable_frame_is_dropped_at_ten_times_the_rate_and_the_queue_stays
             assert link.wait_us <= TRIM_FROM / 1024 + 34 + 12  # a frame: 34 us; trimmed frames: 12 us
         link.us += 34
     assert whole + trimmed == 1000
-    # The trimmed frames take some 28 % of the link, and whole frames get the rest.
+    # The trimmed frames take about 28 % of the link, and whole frames get the rest.
     assert 0.7 < whole / 100 < 0.75
 
 

@@ -22,7 +22,7 @@ GIGABITS = 100
 
 
 def three_tiers(core_gigabits: int = GIGABITS, **differing: object) -> Fabric:
-    """Return two pods, each with two racks and two T1s. Each T1 has two T2s, so pods have four paths."""
+    """Return two pods, each with two racks and two T1s. Each T1 has two T2s: four paths between pods."""
     near = {"rate": f"{GIGABITS} Gbit/s", "delay": "500 ns"}
     inner = {"rate": f"{GIGABITS} Gbit/s", "delay": "725 ns"}
     core = {"rate": f"{core_gigabits} Gbit/s", "delay": "725 ns"}

@@ -32,7 +32,7 @@ SHAPES: Final = ((2, 2, 2, 4), (4, 2, 4, 4), (4, 3, 2, 6), (8, 2, 4, 4), (4, 2, 
 """Planes, T0s, T1s and hosts of each fabric. The numbers of paths between racks are 4, 16, 8, 32 and 160."""
 REACTION_NS: Final = 200
 PATIENCE_NS: Final = 20 * 10**9
-"""The longest simulated time of a run: some 60,000 times the first interval of the ACK timer."""
+"""The longest simulated time of a run: about 60,000 times the first interval of the ACK timer."""
 STEP_NS: Final = 10**6
 
 
@@ -85,7 +85,7 @@ def fabric_of(shape: int) -> Fabric:
 
 
 class Seen:
-    """Records the events of a NIC."""
+    """A recorder of a NIC's events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

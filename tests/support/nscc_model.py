@@ -30,7 +30,7 @@ If the text of UEC can be read in several ways, this model uses the following re
     or not, has a delay of fast_delay_ns or more. Fast increase is added to proportional increase. If
     FAST_REPLACES is set, fast increase replaces proportional increase.
 12. The adjust period starts at the first ACK and has passed if `now - start >= period`. Only then does
-    the period start again. Even after a long gap, eta is added only once. Whenever Fulfil acts (because
+    the period start again. Then eta is added once, even after a long gap. Whenever Fulfil acts (because
     of the period or of the byte count), inc and received become 0.
 13. Decrease: only if avg > target (otherwise cwnd would grow), and if base_rtt has passed since the
     last decrease. The first decrease does not wait. A decrease does not change inc_bytes.

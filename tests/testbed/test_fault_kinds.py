@@ -32,7 +32,7 @@ Body = Callable[[Callable[["Bench"], None]], None]
 
 
 class Wire:
-    """Sends frames from one host to another over a given path, and receives them."""
+    """A sender and receiver of frames over a given path between two hosts."""
 
     def __init__(self, lab: Lab, src: str, dst: str) -> None:
         self._lab = lab

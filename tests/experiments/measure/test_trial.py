@@ -314,7 +314,7 @@ def test_losses_elsewhere_are_kept_apart(lab: Fabric) -> None:
 
 
 def test_in_a_run_of_milliseconds_losses_elsewhere_are_kept_apart_too(lab: Fabric) -> None:
-    """The fault lasts 2 ms. The usual limit of 20 ms for a packet's time in flight is longer."""
+    """The usual limit of 20 ms for a packet's time in flight is longer than this fault."""
     paths = lab.paths("h0", "h6")
     broken, sound, wire = paths[0], paths[5], Wire(lab)
     fault = replace(FAULT, restore_before_ns=T + 2_000_000, restore_after_ns=T + 2_000_000)

@@ -88,7 +88,7 @@ class Paths:
 
 
 class Recorder:
-    """Counts calls of `mark`. ``loads`` has the load of each trial, in order."""
+    """A counter of calls of `mark`. ``loads`` has the load of each trial, in order."""
 
     def __init__(self, loads: Iterator[Load]) -> None:
         self.marks = 0

@@ -138,7 +138,7 @@ def test_a_traffic_matrix_gives_completion_times(tmp_path: Path) -> None:
     matrix.write_text("Nodes 8\nConnections 2\n0->4 start 0 size 400000\n1->5 start 5000000 size 8000\n")
     result = run(tmp_path, workload={"kind": "matrix", "path": str(matrix)})
     large, small = metric(result, "fct_us")
-    # 400,000 bytes at 200 Gbit/s take 16 us, and a round trip of four hops takes some 5 us.
+    # 400,000 bytes at 200 Gbit/s take 16 us, and a round trip of four hops takes about 5 us.
     assert 16 < large < 30
     assert 3 < small < 8
     assert 1 <= metric(result, "slowdown@10kB")[0] < 1.5

@@ -51,7 +51,7 @@ def on_all(tiny: Up, work: Callable[[Group], None]) -> None:
 
 
 def test_sums_have_the_bits_of_the_ring(tiny: Up) -> None:
-    """Two sums at once, one of them longer than a group's memory, equal `ring_sum` in every bit."""
+    """The sum of an array longer than a group's memory equals `ring_sum`, also next to another sum."""
     parts = [np.random.default_rng(rank).normal(size=50_001).astype(np.float32) for rank in range(len(HOSTS))]
     counts = np.arange(5, dtype=np.int64)
     wanted = np.concatenate(

@@ -62,7 +62,7 @@ class Hostile:
                 os.close(fd)
 
     def lie(self, client: Client, until: int) -> None:
-        """Post entries from one queue pair after another, then write a wrong ring counter."""
+        """Post random entries from several queue pairs. Raise an error if the service ends the session."""
         rng = self.rng
         self.lkey = client.register(self.address, REGION)
         for _ in range(QUEUE_PAIRS):

@@ -170,7 +170,7 @@ def test_a_packet_may_start_while_the_window_is_not_full(cwnd_bytes, packets):
 
 
 class Recorder(CongestionControl):
-    """Records the packets that do not arrive, with their nominal sizes."""
+    """A recorder of the packets that do not arrive, with their nominal sizes."""
 
     overhead_bytes = NOMINAL
 
@@ -192,7 +192,7 @@ class Recorder(CongestionControl):
 
 
 class Reports(CongestionControl):
-    """Records the bytes and RTTs that SACKs and NACKs of the peer report."""
+    """A recorder of the bytes and RTTs that SACKs and NACKs of the peer report."""
 
     byte_ns = 2.0
     reads_rcvd_bytes = True
