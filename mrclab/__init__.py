@@ -1,6 +1,6 @@
 """The commands of mrclab's command line. They use all other packages.
 
-Each command has a separate module, so this folder may have more than 16 modules, the usual limit.
+More than 16 modules: each command has a separate module.
 """
 
 __version__ = "0.1.0"
