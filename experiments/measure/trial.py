@@ -59,7 +59,7 @@ class Scene:
 
 
 def trial_of(scene: Scene, integrity: str = "ok") -> dict[str, Any]:
-    """Return the entry of ``trials`` without its place in the run: transport, repetition and number."""
+    """Return the entry of ``trials``, still without the transport, the repetition and the number."""
     traces, fault, span = scene.traces, scene.fault, scene.span
     before = [within(t.sent.t_ns, span.start, fault.t_before_ns) for t in traces]
     here = [within(t.sent.t_ns, span.start, span.end) for t in traces]

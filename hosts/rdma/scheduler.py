@@ -289,7 +289,7 @@ class Scheduler:
                 if not qp.queued:
                     qp.queued = True
                     self._sending.append(qp)
-            # A queue pair without data needs no room. Only remove it from the waiting queue pairs.
+            # A queue pair without data needs no room in the window. It leaves this list without a turn.
             qp.parked = False
             waiting.popleft()
 

@@ -93,7 +93,7 @@ def _sid(usid: int, block: int) -> IPv6Network:
 
 
 def lab_switch(program: Program, own: Iterable[IPv6Network], neighbours: Neighbours) -> LabSwitch:
-    """Return a switch that runs a program with these entries."""
+    """Return a switch that runs a program, with table entries for its own prefixes and its neighbours."""
     un, forward = full_name(program, "action", "un"), full_name(program, "action", "forward")
     rules = {
         "my_sid": [Rule((_key(prefix),), un) for prefix in own],

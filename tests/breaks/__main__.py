@@ -1,4 +1,4 @@
-"""Make every break, run the tests that have to find it, and print a table of the results.
+"""Make every break (a bug put in on purpose), run the tests that must find it, and print a table.
 
     python -m tests.breaks                  all breaks, on all CPUs
     python -m tests.breaks --row "2.8 "     the breaks of the rows that begin with this text

@@ -53,7 +53,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _length_delimited(data: bytes, wanted: int) -> bytes | None:
-    """Return the content of field number `wanted` (bytes) of a protobuf message, or None."""
+    """Return the content of the length-delimited field with the number `wanted`, or None."""
     at = fields = 0
     while at < len(data):
         tag, at = _varint(data, at)
