@@ -9,7 +9,6 @@ from pathlib import Path
 import yaml
 
 from mrclab.labs.p4 import COMPILED
-from tests.support.replacement import replace_once
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,17 @@ class Mistake:
             is_text = not name.endswith(".pcap")
             text = content.decode() if is_text else content.hex()
             for change in changes:
-                text = replace_once(text, **change)
+                text = _replace_once(text, **change)
             (folder / name).write_bytes(text.encode() if is_text else bytes.fromhex(text))
         if self.variant is not None:
             shutil.copy(self.lab / "start" / "variants" / f"{self.variant}.json", folder / COMPILED)
+
+
+def _replace_once(text: str, old: str, new: str) -> str:
+    count = text.count(old)
+    if count != 1:
+        raise ValueError(f"{old!r} occurs {count} times")
+    return text.replace(old, new)
 
 
 def mistakes_of(lab: Path) -> list[Mistake]:
