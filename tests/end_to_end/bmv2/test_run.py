@@ -18,8 +18,7 @@ from tests.support.goodput import goodputs_mbps
 
 PATIENCE_S = 60
 RUN_S = 400
-"""Longest time of a run. On a busy machine each trial of BMv2 waits 5 s for its paths."""
-TRIALS = 4
+"""Time limit of a run. On a busy machine each trial may wait 5 s until all paths are back."""
 
 
 def result_in(out: Path) -> dict[str, Any]:
@@ -62,8 +61,7 @@ def test_a_death_that_nobody_asked_for_is_in_the_result(
 ) -> None:
     out = tmp_path / "out"
     command = mrclab.command(
-        *("run", "link-kill", "--topology", "tiny", "--target", "bmv2"),
-        *("--trials", str(TRIALS), "--out", str(out)),
+        "run", "link-kill", "--topology", "tiny", "--target", "bmv2", "--trials", "12", "--out", str(out)
     )
     process = subprocess.Popen(command, env=mrclab.environment, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + PATIENCE_S
@@ -80,7 +78,7 @@ def test_a_death_that_nobody_asked_for_is_in_the_result(
     trials = [*result["trials"], *result.get("set_aside", ())]
     deaths = [t for t in trials if t["fault"]["kind"] == "switch-death"]
     assert [t["fault"]["where"] for t in deaths] == ["p0-t1-1"]
-    assert len(result["trials"]) >= TRIALS
+    assert len(result["trials"]) >= 12
     assert not result["valid"]
     assert any(
         "switch failure: p0-t1-1 was ended by SIGKILL, by no fault" in r
