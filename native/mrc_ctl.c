@@ -151,8 +151,8 @@ EXPORT int mrc_ctl_ep_batch_send_wait(struct mrc_context *context, uint8_t dscp,
     *got = 0;
     if (count <= 0 || !requests || !responses)
         return minus(EINVAL);
-    uint64_t timeout_and_count = (uint64_t)timeout_ns << 32 | (uint32_t)count;
-    int error = ask(context, WIRE_CONTROL_PROBE, dscp, (uint32_t)op, at(requests), timeout_and_count, batch);
+    const uint64_t args[] = {WIRE_CONTROL_PROBE, dscp, (uint32_t)op, at(requests), (uint32_t)count, timeout_ns};
+    int error = mrclab_control(context->verbs, args, 6, batch);
     if (error)
         return minus(error);
     for (;;) {

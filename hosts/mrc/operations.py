@@ -49,7 +49,7 @@ class Purpose(Enum):
 class Request:
     """One request that waits for its response."""
 
-    __slots__ = ("attempt", "ev", "op", "order", "peers", "purpose", "qp", "sent_ns")
+    __slots__ = ("attempt", "ev", "number", "op", "peers", "purpose", "qp", "sent_ns")
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class Request:
         self.op = op
         self.peers = frozenset((ev.plane.paths.dst,)) if qp is None else qp.peers
         """The addresses from which the response may come."""
-        self.order = 0
-        """A number that no other request of the NIC ever has; ids are used again."""
+        self.number = 0
+        """The request's number among all requests of the NIC. The lower 16 bits are the request's id."""
 
 
 WayBack = Callable[[bytes, int, int], tuple[PlanePaths, Path] | None]
@@ -85,23 +85,22 @@ class Requests:
     def __init__(self, timeout_ns: int) -> None:
         self._timeout_ns = timeout_ns
         self._waiting: dict[int, Request] = {}
-        self._next_id = 0
-        self._due: list[tuple[int, int, int]] = []
-        """Heap of timeouts: time, order of the request, and id. `due_ns` removes answered requests."""
-        self._added = 0
+        self._last_number = 0
+        self._due: list[tuple[int, int]] = []
+        """Heap of the times at which requests time out, with their numbers. Some are answered already."""
 
     def add(self, request: Request, timeout_ns: int | None = None) -> int:
         """Store a request and return its id, 16 bits. If `timeout_ns` is None, use the endpoint's timeout."""
-        self._next_id = self._next_id + 1 & 0xFFFF
-        self._waiting.pop(self._next_id, None)
+        self._last_number += 1
+        request.number = self._last_number
+        request_id = request.number & 0xFFFF
+        self._waiting.pop(request_id, None)
         if len(self._waiting) >= self._LIMIT:
             del self._waiting[next(iter(self._waiting))]
-        self._waiting[self._next_id] = request
-        self._added += 1
-        request.order = self._added
+        self._waiting[request_id] = request
         due_ns = request.sent_ns + (self._timeout_ns if timeout_ns is None else timeout_ns)
-        heapq.heappush(self._due, (due_ns, self._added, self._next_id))
-        return self._next_id
+        heapq.heappush(self._due, (due_ns, request.number))
+        return request_id
 
     def waiting(self, request_id: int) -> Request | None:
         """Return the waiting request that has the id of a response; None if there is none."""
@@ -120,9 +119,9 @@ class Requests:
     def due_ns(self) -> int | None:
         """Return when the next request times out."""
         while self._due:
-            due_ns, order, number = self._due[0]
-            request = self._waiting.get(number)
-            if request is not None and request.order == order:
+            due_ns, number = self._due[0]
+            request = self._waiting.get(number & 0xFFFF)
+            if request is not None and request.number == number:
                 return due_ns
             heapq.heappop(self._due)
         return None
@@ -131,8 +130,8 @@ class Requests:
         """Remove the requests that have timed out, and return them."""
         late: list[tuple[int, Request]] = []
         while (due_ns := self.due_ns()) is not None and due_ns <= now_ns:
-            number = heapq.heappop(self._due)[2]
-            late.append((number, self._waiting.pop(number)))
+            request_id = heapq.heappop(self._due)[1] & 0xFFFF
+            late.append((request_id, self._waiting.pop(request_id)))
         return late
 
 
@@ -289,7 +288,7 @@ class Operations:
     def probe_ev(self, now_ns: int, qp: MrcQueuePair, ev: int, timeout_ns: int | None = None) -> int:
         """Send the peer a probe over this EV [SPEC §7.4.7]; return the id that event `EvProbed` will have.
 
-        `timeout_ns` None: the endpoint's own timeout.
+        If `timeout_ns` is None, use the endpoint's timeout.
         """
         return self._ask_peer(Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns), timeout_ns)
 

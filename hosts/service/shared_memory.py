@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-VERSION: Final = 2
-"""The version of this layout. The service refuses a library of another version."""
+VERSION: Final = 3
+"""The version of this layout and of the requests. The service refuses a library of another version."""
 
 LIMITS: Final[Mapping[str, int]] = {
     "MAX_SGE": 16,

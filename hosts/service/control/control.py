@@ -214,12 +214,13 @@ class Control:
         return (count,)
 
     def _probe(self, caller: Caller, a: tuple[int, ...]) -> tuple[int, ...]:
-        dscp, operation, address = a[:3]
-        timeout_ns, count = divmod(a[3], 1 << 32)
+        dscp, operation, address, count, timeout_ns = a[:5]
         if operation != EV_PROBE or dscp not in (0, self._endpoint.config.dscp.control):
             raise ControlError(errno.EOPNOTSUPP, "probes of EVs, with the DSCP of control packets")
         if not 1 <= count <= MOST_PROBES or len(caller.batches) >= MOST_PROBES:
             raise ControlError(errno.ENOMEM, f"at most {MOST_PROBES} probes")
+        if timeout_ns >> 32:
+            raise invalid("a timeout has 32 bits")
         data = caller.memory.read(address, count * abi.REQUEST.size)
         requests = list(abi.REQUEST.iter_unpack(data))
         own = addresses.gids(self._fabric, self._host)

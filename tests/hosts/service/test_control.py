@@ -184,7 +184,8 @@ def test_the_timeout_of_a_probe_is_that_of_the_call(
     found = c.evs(EvsMask.EV_OP, number=0, query=True, op=EvOp.QUERY_ARRAY, room=64)
     ours, theirs = (addresses.gids(nic.fabric, nic.host)[3] for nic in (wire.a, wire.b))
     request = abi.REQUEST.pack(7, ours, theirs, FormatMode.STEV, *found[0][:2], 0)
-    batch = c.call("PROBE", 0, 0, c.address(request), 500_000_000 << 32 | 1)[0]
+    batch = c.call("PROBE", 0, 0, c.address(request), 1, 500_000_000)[0]
+    _fails(errno.EINVAL, c.call, "PROBE", 0, 0, c.address(request), 1, 1 << 32)
     frames = wire.a.work(wire.now_ns)
     wire.now_ns += late_ns
     for port, frame in frames:
