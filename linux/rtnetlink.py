@@ -1,7 +1,8 @@
 """Route netlink and ethtool by pyroute2: make links, turn off offloads, check the carrier.
 
-A socket belongs to the namespace of the thread that opens it. Import this module only where it is used,
-because the import of pyroute2 and asyncio takes about 0.1 s. Commands that only read a testbed must be quick.
+A socket belongs to the namespace of the thread that opens it. Import this module inside the function
+that uses it: the import of pyroute2 and asyncio takes about 0.1 s, and commands that only read a testbed must
+be quick.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ LINE = "-" * 100
 DEAD_PEER_RETRIES = 8
 """The number of timeouts after which a write fails, so that a dead network is reported. Each timeout is twice
 as long as the previous timeout. So the write fails after about a thousand times the first timeout, or after
-4 s if no RTT is known yet."""
+4 s if no RTT was measured yet."""
 
 
 def perf(args: argparse.Namespace) -> int:

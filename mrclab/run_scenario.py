@@ -99,7 +99,7 @@ def _meaning(parameters: Mapping[str, Any]) -> Any:
 
 
 def require(scenario: Scenario) -> None:
-    """Check that the machine has all that a scenario needs. In virtual time, check only the workload's needs.
+    """Check that the machine meets a scenario's needs. In virtual time, check only the workload's needs.
 
     Raise MachineError if something is missing, and InputError if a testbed with the same names is up.
     """

@@ -40,7 +40,7 @@ _INGRESS = "ffff:fff2"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The check of a requirement or an extra: the result, what was found, and how to add what is missing."""
+    """The check of a requirement or an extra: its result, the finding, and the way to add a missing part."""
 
     name: str
     ok: bool

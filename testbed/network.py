@@ -112,7 +112,7 @@ class FabricNetwork:
 
     @classmethod
     def attached(cls, names: Names | None = None) -> FabricNetwork:
-        """Return the running testbed, even if another process made it. Raise InputError if none is up."""
+        """Return the running testbed, even if another process made it. Raise InputError without a testbed."""
         names = names or Names.from_environment()
         found = state.require(names)
         return cls(found.fabric(), names, found.run_id, found.target)

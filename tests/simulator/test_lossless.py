@@ -33,7 +33,7 @@ MODES: tuple[Mode, ...] = ("pfc", "credit")
 
 
 class Reservoir(Node):
-    """A node that keeps packets until the test tells it to send them on."""
+    """A node that records packets, and sends them on if it has an outgoing port."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

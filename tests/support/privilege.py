@@ -1,4 +1,4 @@
-"""Run a command as a user who is not root, but can read every file."""
+"""Run a command as an ordinary user with the right to read every file."""
 
 # The user nobody, with one privilege: to read every file. So the checkout may be below /root.
 AS_NOBODY = (

@@ -4,7 +4,7 @@ A claim prevents two switch servers from programming the same interface. A claim
 with the interface's number in its name. The kernel removes the socket when the process ends, even after a
 crash.
 
-The rate of a port's queue is read from the kernel over rtnetlink(7). It is known only if the interface's root
+The rate of a port's queue is read from the kernel over rtnetlink(7). This works only if the interface's root
 qdisc is a `tbf`, or an `htb` whose top class sets the rate. `tc`, Mininet's TCLink and `testbed/links.py`
 make such queues.
 """
