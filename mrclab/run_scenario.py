@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from mrclab.linux.errors import InputError, MachineError, reason
 from mrclab.linux.life import signals
 from mrclab.output import Detail, directory, progress, repeat, room_for, size_text
 from mrclab.terminal import terminal
+from mrclab.topologies import Fabric
 from mrclab.workers import copies
 
 
@@ -59,7 +61,9 @@ def resume_scenario(out: Path, jobs: int = 1) -> int:
         raise InputError(f"the run in '{out}' does not say how it was started: run it anew")
     args = parser().parse_args(run.command[1:])
     scenario = at_speed_of(scenario_of(args, args.scenario), run.parameters)
-    if _meaning(scenario.to_dict()) != _meaning(run.parameters) or scenario.fabric().name != run.topology:
+    fabric = scenario.fabric()
+    same = _meaning(scenario.to_dict()) == _meaning(run.parameters) and fabric.name == run.topology
+    if not same or run.fabric not in ("", _hash_of(fabric)):
         raise InputError(f"'{out}': its scenario means something else today: run it anew")
     require_jobs(jobs, scenario)
     require(scenario)
@@ -96,6 +100,11 @@ def _meaning(parameters: Mapping[str, Any]) -> Any:
     """
     found = json.loads(json.dumps(dict(parameters)))
     return {key: value for key, value in found.items() if key not in ("target", "topology")}
+
+
+def _hash_of(fabric: Fabric) -> str:
+    """Return a hash of a fabric. The same fabric has the same hash, however its topology is written."""
+    return hashlib.sha256(repr(replace(fabric, source="")).encode()).hexdigest()
 
 
 def require(scenario: Scenario) -> None:
@@ -258,6 +267,7 @@ def _run_and_report(
         claim=scenario.claim,
         figure=scenario.figure or None,
         command=tuple(command),
+        fabric=_hash_of(scenario.fabric()),  # in slow motion, its links are slower than those of `fabric`
     )
     outcome = Outcome(repetitions=load_repetitions(out, described) if resume else {})
     for name, kept in outcome.repetitions.items():

@@ -72,7 +72,7 @@ class Run:
 
     ``parameters`` is the scenario in JSON types: ``topology``, ``workload``, ``faults`` and so on, with times
     in ns and rates in bps. ``figure`` is the name of the judge that checks ``claim``. ``command`` is the
-    command line that repeats the run.
+    command line that repeats the run. ``fabric`` is a hash of the whole fabric; older files do not have it.
     """
 
     scenario: str
@@ -85,6 +85,7 @@ class Run:
     claim: str = ""
     figure: str | None = None
     command: tuple[str, ...] = ()
+    fabric: str = ""
 
 
 def build(

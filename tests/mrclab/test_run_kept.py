@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,40 @@ def test_a_run_that_was_ended_before_it_measured_keeps_its_logs(
     run(monkeypatch, tmp_path / "out", began=False, error=Ended(15))
     assert (tmp_path / "out" / "run.json").exists()
     assert not (tmp_path / "out" / "result.json").exists()
+
+
+TOPOLOGY = """\
+name: mine
+planes: 2
+t0: 2
+t1: 2
+hosts: 4
+links: {host: {rate: 10 Gbit/s}, fabric: {rate: 10 Gbit/s}}
+"""
+SCENARIO = """\
+name: mini
+topology: ./mine.yaml
+target: sim
+transports: [mrc]
+workload: {kind: permutation, duration: 100 us}
+warmup: 50 us
+repetitions: 2
+"""
+
+
+def test_a_run_is_not_continued_on_another_fabric_of_the_same_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The topology's file may have changed since the run was killed."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("mine.yaml", TOPOLOGY), ("mini.yaml", SCENARIO)):
+        Path(name).write_text(text)
+    assert main(["run", "mini.yaml", "--out", "out"]) == 0
+    Path("out/result.json").unlink()
+    shutil.rmtree("out/mrc-1")
+    Path("mine.yaml").write_text(TOPOLOGY.replace("10 Gbit/s", "1 Gbit/s"))
+    capsys.readouterr()
+    assert main(["run", "--resume", "out"]) == 2
+    assert "its scenario means something else today" in capsys.readouterr().err
+    Path("mine.yaml").write_text(f"# the same fabric\n{TOPOLOGY}")
+    assert main(["run", "--resume", "out"]) == 0
