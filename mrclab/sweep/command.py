@@ -8,7 +8,7 @@ from pathlib import Path
 from mrclab.linux.errors import InputError
 from mrclab.sweep.spec import Point, SweepFile, parse_sweep, points_of
 from mrclab.terminal import terminal
-from mrclab.topologies.shipped import Shipped
+from mrclab.topologies.shipped import TOPOLOGIES, Shipped
 
 SWEEPS = Shipped("sweep", "mrclab.sweep", "sweeps")
 ALL_FAILED = 5
@@ -30,7 +30,8 @@ def sweep(args: argparse.Namespace) -> int:
     from mrclab.sweep.table import draw, points_csv, rendered, rows_of, table_csv
     from mrclab.sweep.task import Outcome, Store, task_of
 
-    tasks = [task_of(found, text, point.place, point.params, point.seed) for point in points]
+    topology = own_topology(found)
+    tasks = [task_of(found, text, point.place, point.params, point.seed, topology) for point in points]
     alone = any(task.one_at_a_time for task in tasks)
     if args.workers is not None and not 1 <= args.workers <= 1024:
         raise InputError(f"it must be from 1 to 1024, not {args.workers}", where="--workers")
@@ -95,6 +96,16 @@ def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
             seen.add(settings)
             load_scenario(found.scenario, topology=found.topology, target=found.target, settings=settings)
     return None if found.scenario in SCENARIOS.names() else text
+
+
+def own_topology(found: SweepFile) -> str | None:
+    """Return the text of the sweep's topology. Return None if it has none, or if mrclab ships it.
+
+    Raise InputError if the file cannot be read.
+    """
+    if found.topology is None or found.topology in TOPOLOGIES.names():
+        return None
+    return TOPOLOGIES.text(found.topology)[0]
 
 
 def _yaml(value: object) -> str:

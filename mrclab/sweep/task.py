@@ -26,25 +26,31 @@ from mrclab.linux.errors import InputError, MrclabError
 from mrclab.linux.life import signals
 from mrclab.sweep.spec import Plain, SweepFile
 
-SOURCE_OF_MODELS = ("scale", "topologies", "sweep")
+SOURCE_OF_MODELS = ("scale", "topologies", "sweep", "experiments/measure")
 SOURCE_OF_RUNS = (
     "p4src",
     "linux",
     "topologies",
+    "faults",
     "switches",
     "controller",
     "hosts",
+    "native",
     "simulator",
     "testbed",
     "experiments",
 )
-_SOURCE_FILES = (".py", ".yaml", ".json", ".p4", ".txtpb")
+_SOURCE_FILES = (".py", ".yaml", ".json", ".p4", ".txtpb", ".c", ".h")
 _LAST_LINES = 3
 
 
 @dataclass(frozen=True)
 class Task:
-    """One point to compute with a model or a scenario. ``text`` is None if mrclab ships the scenario."""
+    """One point to compute with a model or a scenario.
+
+    ``text`` is the content of the scenario's file, and ``topology_text`` that of the topology's file. Each is
+    None if mrclab ships the file.
+    """
 
     place: int
     model: str | None
@@ -55,6 +61,7 @@ class Task:
     params: Mapping[str, Plain]
     seed: int
     source: str
+    topology_text: str | None = None
 
     @property
     def name(self) -> str:
@@ -84,11 +91,26 @@ class PointError(MrclabError):
     """A point could not be computed."""
 
 
-def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str, Plain], seed: int) -> Task:
-    """Return the task of a point. ``text`` is the scenario file's content, None if mrclab ships the file."""
-    source = source_of(sweep.scenario is not None)
+def task_of(
+    sweep: SweepFile,
+    text: str | None,
+    place: int,
+    params: Mapping[str, Plain],
+    seed: int,
+    topology_text: str | None = None,
+) -> Task:
+    """Return the task of a point. For the two texts, see `Task`."""
     return Task(
-        place, sweep.model, sweep.scenario, text, sweep.target, sweep.topology, dict(params), seed, source
+        place,
+        sweep.model,
+        sweep.scenario,
+        text,
+        sweep.target,
+        sweep.topology,
+        dict(params),
+        seed,
+        source_of(sweep.scenario is not None),
+        topology_text,
     )
 
 
@@ -130,15 +152,14 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
         with signals.deferred():
             folder = tempfile.mkdtemp(prefix="mrclab-sweep-")
             held.callback(_remove, folder)
-        name = task.scenario
-        if task.text is not None:
-            path = Path(folder) / f"{Path(task.scenario).stem}.yaml"
-            path.write_text(task.text, encoding="utf-8", newline="\n")
-            name = str(path)
+        name = _named(folder, "scenario", task.scenario, task.text)
+        options = {"target": task.target}
+        if task.topology is not None:
+            options["topology"] = _named(folder, "topology", task.topology, task.topology_text)
         out = Path(folder) / "out"
         words = [sys.executable, "-m", "mrclab", "run", name, "--seed", str(task.seed), "--out", str(out)]
-        for option in ("target", "topology"):
-            if (value := getattr(task, option)) is not None:
+        for option, value in options.items():
+            if value is not None:
                 words += [f"--{option}", value]
         for key, value in task.params.items():
             words += ["--set", f"{key}={json.dumps(value)}"]
@@ -148,6 +169,16 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
         if code != 0 or not found.exists():
             raise PointError(" ".join(errors[-_LAST_LINES:]) or f"mrclab run ended with {code}")
         return metrics_of(json.loads(found.read_text(encoding="utf-8")))
+
+
+def _named(folder: str, kind: str, name: str, text: str | None) -> str:
+    """Return a file's name for the command. Write the file first if mrclab does not ship it."""
+    if text is None:
+        return name
+    path = Path(folder) / kind / f"{Path(name).stem}.yaml"
+    path.parent.mkdir()
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return str(path)
 
 
 def _remove(folder: str) -> None:

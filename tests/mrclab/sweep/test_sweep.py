@@ -109,10 +109,47 @@ def test_a_points_name_is_that_of_its_parameters_seed_and_source() -> None:
         task_of(sweep, None, 0, {"a": 1, "b": 3}, 1),
         task_of(sweep, None, 0, {"a": 1, "b": 2}, 2),
         task_of(sweep, "text", 0, {"a": 1, "b": 2}, 1),
+        task_of(sweep, None, 0, {"a": 1, "b": 2}, 1, "text"),
         replace(one, source="another"),
         replace(one, target="bmv2"),
     ]
-    assert len({task.name for task in [one, *others]}) == 6
+    assert len({task.name for task in [one, *others]}) == 7
+
+
+@pytest.mark.parametrize(
+    ("of_runs", "file"),
+    [(True, "faults/kinds.py"), (True, "native/queues.c"), (False, "experiments/measure/life.py")],
+)
+def test_the_source_of_a_point_is_all_code_that_computes_it(
+    of_runs: bool, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sweep_task.source_of.__wrapped__(of_runs)
+    read = Path.read_bytes
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda path: read(path) + b"# new" * path.as_posix().endswith(file)
+    )
+    assert sweep_task.source_of.__wrapped__(of_runs) != before
+
+
+@pytest.mark.slow
+def test_a_sweep_takes_its_own_topology_and_reads_it_again_if_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The points run in another directory, and perhaps on another machine."""
+    monkeypatch.chdir(tmp_path)
+    topology = (ROOT / "topologies/tiny.yaml").read_text(encoding="utf-8")
+    Path("own.yaml").write_text(topology)
+    Path("s.yaml").write_text(
+        "name: s\nscenario: link-kill\ntarget: sim\ntopology: ./own.yaml\n"
+        "fixed: {faults.0.trials: 1}\ngrid: {warmup: [5 ms]}\n"
+    )
+    words = ["sweep", "s.yaml", "--workers", "1", "--out", "out"]
+    assert main(words) == 0
+    first = Path("out/points.csv").read_text()
+    Path("own.yaml").write_text(topology.replace("rate: 1 Gbit/s", "rate: 2 Gbit/s"))
+    assert main(words) == 0
+    assert capsys.readouterr().out.count("1 points, 0 done before") == 2
+    assert Path("out/points.csv").read_text() != first
 
 
 def test_points_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
