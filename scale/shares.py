@@ -318,7 +318,8 @@ def ecmp_permutation(
 ) -> Shares:
     """Return the shares of a random permutation, one flow for each NIC. ``dead_links`` T0-T1 links are dead.
 
-    Raise InputError for a fabric of several planes, or a fabric with fewer than ``dead_links`` such links.
+    A flow without a working path gets 0. Raise InputError for a fabric of several planes, or a fabric with
+    fewer than ``dead_links`` such links.
     """
     if built.design.planes != 1:
         raise InputError("flows of one path are computed on one plane")
@@ -327,15 +328,18 @@ def ecmp_permutation(
     to = rng.permutation(built.nics)
     flows = np.flatnonzero(to != np.arange(built.nics))
     dead = np.sort(rng.choice(max(built.links_per_tier, 1), dead_links, replace=False))
-    of_flow, link = _links_used(built, flows, to[flows], dead, rng)
-    rates = max_min_single(of_flow, link, len(flows), tolerance)
-    return Shares(rates[0], np.ones(len(flows)), rates[1])
+    of_flow, link, cut_off = _links_used(built, flows, to[flows], dead, rng)
+    rates, steps = max_min_single(of_flow, link, len(flows), tolerance)
+    return Shares(np.where(cut_off, 0.0, rates), np.ones(len(flows)), steps)
 
 
 def _links_used(
     built: Built, src: LongInts, dst: LongInts, dead: LongInts, rng: np.random.Generator
-) -> tuple[LongInts, LongInts]:
-    """Return pairs of (flow, link): the links that each flow uses. Links are numbered from 0 in any order."""
+) -> tuple[LongInts, LongInts, Bools]:
+    """Return pairs of (flow, link), the links that each flow uses, and a mask of flows without a path.
+
+    Links are numbered from 0 in any order. A flow without a path uses no link.
+    """
     half, tiers = built.nics_per_t0, built.design.tiers
     src_t0, dst_t0 = src // half, dst // half
     height = np.zeros(len(src), np.int64)  # number of tiers that the flow climbs above its T0
@@ -343,13 +347,24 @@ def _links_used(
         # The flow climbs one more tier if its two T0s are in different groups at this tier.
         height += src_t0 // half**tier != dst_t0 // half**tier
     choice = rng.integers(0, half, (tiers, len(src)))
-    for _ in range(_TRIES):
-        hit = (height > 0) & (
-            np.isin(src_t0 * half + choice[0], dead) | np.isin(dst_t0 * half + choice[0], dead)
+    cut_off = np.zeros(len(src), bool)
+    for tried in range(_TRIES):
+        hit = np.flatnonzero(
+            (height > 0)
+            & (np.isin(src_t0 * half + choice[0], dead) | np.isin(dst_t0 * half + choice[0], dead))
         )
-        if not hit.any():
+        if not len(hit):
             break
-        choice[0, hit] = rng.integers(0, half, int(hit.sum()))
+        if tried < _TRIES - 1:
+            choice[0, hit] = rng.integers(0, half, len(hit))
+            continue
+        # Few paths work for these flows, so list their working paths.
+        up = np.ones((built.tier_sizes[0], half), bool)
+        up.reshape(-1)[dead] = False
+        working = up[src_t0[hit]] & up[dst_t0[hit]]
+        choice[0, hit] = np.argmax(rng.random(working.shape) * working, axis=1)
+        cut_off[hit] = ~working.any(axis=1)
+    height[cut_off] = 0
     pairs = []
     for tier in range(tiers - 1):
         climbs = np.flatnonzero(height > tier)
@@ -363,7 +378,7 @@ def _links_used(
             pairs.append(np.stack([climbs, name]))
     every = np.concatenate([np.empty((2, 0), np.int64), *pairs], axis=1)
     _, link = np.unique(every[1], return_inverse=True)
-    return every[0], link.astype(np.int64)
+    return every[0], link.astype(np.int64), cut_off
 
 
 def max_min_single(

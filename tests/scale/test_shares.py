@@ -13,6 +13,7 @@ from mrclab.scale.parts import Parts, parse_parts
 from mrclab.scale.shares import (
     Fabric,
     Flows,
+    _links_used,
     all_to_all,
     ecmp_permutation,
     max_min,
@@ -172,6 +173,22 @@ def test_ecmp_collides_and_spraying_does_not() -> None:
     assert 0 < found.least <= 1 / 3
     with_dead = ecmp_permutation(Design(3, 1, PARTS).built(4096), np.random.default_rng(1), 100)
     assert with_dead.total < found.total
+
+
+def test_ecmp_uses_no_dead_link() -> None:
+    """A flow without a path gets nothing, and a flow with one working path of 32 uses this path."""
+    built = Design(2, 1, PARTS).built(64)  # two T0s with 32 uplinks each
+    few = ecmp_permutation(built, np.random.default_rng(1), 62)
+    inside = ecmp_permutation(built, np.random.default_rng(1), 64)
+    between = inside.rates == 0
+    assert 0 < between.sum() < len(between)
+    assert (inside.rates[~between] == 1).all()
+    assert few.rates[between].sum() <= 2 + 1e-6, "at most one path is left, in two directions"
+    dead = np.setdiff1d(np.arange(64), [7, 32 + 7])
+    flows = np.arange(4)
+    of_flow, link, cut_off = _links_used(built, flows, flows + 32, dead, np.random.default_rng(1))
+    assert not cut_off.any()
+    assert max_min_single(of_flow, link, 4)[0].tolist() == [0.25] * 4
 
 
 def test_what_cannot_be_computed_is_refused() -> None:
