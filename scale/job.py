@@ -4,7 +4,8 @@ A synchronous job is as fast as its slowest NIC. Without failures, a share f of 
 network. If the slowest NIC has a share c of its bandwidth left, the job runs at 1 / (1 - f + f / c) of its
 speed. ``c`` is the product of two factors. For dead ports, the factor is (1 - dead ports of the NIC /
 planes). For dead links above the NIC's T0, the factor is (1 - dead links / uplinks of the T0 in one plane),
-because planes are loaded equally.
+because planes are loaded equally. A link or switch of a higher tier carries a smaller share of the T0's
+traffic, and counts with this share (`mrclab.scale.fabric.blast_radius`).
 
 Goodput is the product of three shares: the time without restarts and repeated work, the time without stalls,
 and the mean speed. Many runs are simulated on one fabric and compared with formulas.
@@ -21,6 +22,7 @@ from mrclab.experiments.measure import life
 from mrclab.scale.fabric import Built
 from mrclab.scale.failures import (
     Floats,
+    Ints,
     Kind,
     Outages,
     by_name,
@@ -140,7 +142,7 @@ def _slowest(
 
     Failures that isolate a NIC are left out, because the job then waits, or restarts without that NIC.
     """
-    planes, half = built.design.planes, built.nics_per_t0
+    planes = built.design.planes
     apart = {outage.kind.name for outage in isolated}
     ports = np.zeros(number, np.int64)
     for outage in by_name(outages, "host_link_flap", "host_link"):
@@ -149,14 +151,40 @@ def _slowest(
     for outage in by_name(outages, "t0_reboot", "t0"):
         if outage.kind.name not in apart:
             ports = np.maximum(ports, most_of_a_group(out_at(outage, instants), 1, number))
-    links = np.zeros(number, np.int64)
+    above = np.zeros(number)
     for outage in by_name(outages, "fabric_link_flap", "fabric_link"):
-        links += most_of_a_group(out_at(outage, instants), half, number)
-    upper = np.zeros(number)
+        above += _lost_above(out_at(outage, instants), number, _link_groups(built))
     for outage in by_name(outages, "upper_reboot", "upper"):
-        upper += np.bincount(out_at(outage, instants)[0], minlength=number) / outage.kind.count
-    left = (1.0 - np.minimum(ports / planes, 1.0)) * (1.0 - np.minimum(links / half + planes * upper, 1.0))
+        above += _lost_above(out_at(outage, instants), number, _switch_groups(built))
+    left = (1.0 - np.minimum(ports / planes, 1.0)) * (1.0 - np.minimum(above, 1.0))
     return np.asarray(left, np.float64)
+
+
+_Groups = list[tuple[int, int]]
+"""For each tier above the T0s: the number of parts, and the size of a group. A T0 spreads the traffic of one
+plane over all parts of one group, and uses no part of another group in this plane."""
+
+
+def _link_groups(built: Built) -> _Groups:
+    return [(built.links_per_tier, built.nics_per_t0**tier) for tier in range(1, built.design.tiers)]
+
+
+def _switch_groups(built: Built) -> _Groups:
+    planes, half = built.design.planes, built.nics_per_t0
+    return [(size * planes, min(half**tier, size)) for tier, size in enumerate(built.tier_sizes) if tier]
+
+
+def _lost_above(out: tuple[Ints, Ints], number: int, tiers: _Groups) -> Floats:
+    """Return the share of a plane that the T0 with the most failures above it loses, at each instant.
+
+    ``out`` has the parts that are down (`out_at`). Parts are numbered tier by tier, from the lowest tier on.
+    """
+    lost, first = np.zeros(number), 0
+    for count, group in tiers:
+        here = (out[1] >= first) & (out[1] < first + count)
+        lost += most_of_a_group((out[0][here], out[1][here] - first), group, number) / group
+        first += count
+    return lost
 
 
 def useful_share(crash_at: Floats, hours: float, job: Job) -> float:

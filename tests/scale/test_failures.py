@@ -8,8 +8,17 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from mrclab.scale.fabric import Design
-from mrclab.scale.failures import Kind, Outages, covered_hours, draw, most_at_once, most_of_a_group, out_at
+from mrclab.scale.fabric import Design, blast_radius
+from mrclab.scale.failures import (
+    Kind,
+    Outages,
+    covered_hours,
+    draw,
+    kinds_of,
+    most_at_once,
+    most_of_a_group,
+    out_at,
+)
 from mrclab.scale.figures import EVS, FIG4_DEAD_PATHS, figures_at_scale, losses_of_qps
 from mrclab.scale.job import live, stall_ns, study, useful_share, useful_share_expected
 from mrclab.scale.parts import Job, Parts, parse_parts
@@ -131,6 +140,32 @@ def test_links_of_one_t0_and_plane_add_up() -> None:
     assert capacity(0, 1) == [254 / 256, 1.0]
     assert capacity(0, 256) == [255 / 256, 1.0]
     assert capacity(7, 7) == [255 / 256, 1.0]
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 8), (3, 1), (3, 2), (4, 1)])
+def test_a_failure_above_the_t0_costs_the_job_its_blast_radius(shape: tuple[int, int]) -> None:
+    """The slowest NIC loses what the blast radius says, for each tier of links and of switches."""
+    built = Design(*shape, PARTS).built(2_000)
+    kinds = {kind.name: kind for kind in kinds_of(built, PARTS.failures)}
+    first = {"fabric_link": 0, "upper": 0}
+    for row in blast_radius(built):
+        name = "fabric_link" if "-T" in row.kind and "NIC" not in row.kind else "upper"
+        if row.kind in ("T0", "plane") or not row.kind.startswith("T"):
+            continue
+        part = np.array([first[name] + row.count // 2])
+        outages = {name: Outages(kinds[name], np.zeros(1), np.ones(1), part)}
+        found = live(
+            built,
+            outages,
+            PARTS.job,
+            sprays=True,
+            hours=1.0,
+            instants=np.array([0.5]),
+            rng=rng(),
+        )
+        assert 1 - float(found.capacity[0]) == pytest.approx(row.of_each), row.kind
+        first[name] += row.count
+    assert first == {name: kinds[name].count for name in first}
 
 
 def test_losses_at_the_start_have_their_mean_and_spread() -> None:
