@@ -286,7 +286,7 @@ def _missing(result: Result, quantity: Quantity) -> str:
     if not values:
         return f"{quantity.transport} has no {quantity.metric}"
     if quantity.metric in TIMES:
-        felt = sum(trial["felt"] for trial in trials_of(result, quantity.transport))
+        felt = sum(trial["felt"] is not False for trial in trials_of(result, quantity.transport))
         if len(values) < felt:
             return (
                 f"{felt - len(values)} of {felt} faults have no {quantity.metric} with {quantity.transport}"

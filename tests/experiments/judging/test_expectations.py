@@ -134,6 +134,18 @@ def test_what_the_run_cannot_tell_is_not_shown() -> None:
     assert (unfinished.holds, unfinished.found) == (None, "1 of 20 faults have no recovered_us with mine")
 
 
+def test_a_fault_of_which_nobody_knows_whether_it_was_felt_must_have_its_time() -> None:
+    """Without captures, only the detection of a fault may be known."""
+    unknown = result("recovered_us.p50[mine] < 50", mine=LOW, mrc=LOW)
+    for trial in unknown["trials"]:
+        trial["felt"] = None
+    (known,) = judge_expectations(unknown)
+    assert known.holds
+    unknown["trials"][0]["recovered_us"] = None
+    (missing,) = judge_expectations(unknown)
+    assert (missing.holds, missing.found) == (None, "1 of 20 faults have no recovered_us with mine")
+
+
 def test_the_verdict_is_shown_with_its_interval_and_an_invalid_run_shows_nothing() -> None:
     for valid, holds in ((True, True), (False, None)):
         found = result("gap_us.p50[mine] < [mrc]", mine=LOW, mrc=HIGH, valid=valid)
