@@ -219,19 +219,19 @@ def longest_gap_ns(arrived: Ints, fault_ns: int, stop_ns: int) -> float:
     return float(np.diff(edges).max(initial=0))
 
 
-def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[Ints, int]:
+def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[Ints, int] | None:
     """Return the indices of a flow's messages that a fault made late, and how many of them never arrived.
 
     A message is late if it took longer than every message that arrived in the half second before the fault. A
     late message belongs to the fault if it was posted or in flight within 20 ms after the fault. It also
     belongs to the fault if it was posted or in flight within 20 ms after the arrival of another late message
-    of the fault. With fewer than 20 messages before the fault, no message counts as late.
+    of the fault. Return None with fewer than 20 messages before the fault: nobody knows which ones are late.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
     took = came - posted
     before = (arrived >= 0) & (arrived < fault_ns) & (arrived >= fault_ns - BASELINE_NS)
     if before.sum() < MIN_BASELINE:
-        return np.zeros(0, np.int64), 0
+        return None
     late = np.flatnonzero((came >= fault_ns) & (posted < stop_ns) & (took > took[before].max()))
     late = late[np.argsort(came[late], kind="stable")]
     reach, count = fault_ns, 0

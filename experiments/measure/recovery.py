@@ -59,6 +59,7 @@ STILL_USED = "a path that the fault broke was still in use when it was repaired"
 NOT_FELT = "the fault took no packet"
 TOOK_ANSWERS = "the fault took no data, but acknowledgements: see the longest gap"
 NO_MESSAGE_LATE = "no message was late while the fault lasted"
+FEW_MESSAGES = "too few messages arrived in the 500 ms before the fault to know which ones are late"
 NO_PACKETS = "not applicable: this rule looks at messages, not at packets"
 
 
@@ -325,7 +326,7 @@ def times_of_messages(
     return Times(rule, True, unknown, detected, unknown, recovered)
 
 
-def times_unknown(rule: str, detected: Measured) -> Times:
-    """Return the times of a fault of which only the detection was measured."""
-    unknown = Measured(None, reason=rule)
+def times_unknown(rule: str, detected: Measured, reason: str = "") -> Times:
+    """Return the times of a fault of which only the detection was measured. The reason may be the rule."""
+    unknown = Measured(None, reason=reason or rule)
     return Times(rule, None, unknown, detected, unknown, unknown)

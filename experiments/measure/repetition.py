@@ -53,6 +53,7 @@ from mrclab.experiments.measure.program_output import missing_bytes, program_met
 from mrclab.experiments.measure.recording import STEP_NS
 from mrclab.experiments.measure.recovery import (
     BY_LATE_MESSAGES,
+    FEW_MESSAGES,
     NO_RULE,
     NOT_CAPTURED,
     Measured,
@@ -269,15 +270,17 @@ def _by_messages(e: Evidence, fault: FaultRecord, span: Span, seen: Measured, ru
         return times_unknown(NO_RULE, seen)
     first: list[int] = []
     last: list[int] = []
-    missing = 0
+    missing, unknown, stop_ns = 0, False, max(span.end, span.repair_after)
     for number in range(len(e.flow_bytes)):
         posted, arrived = flow_times(e.pairs[number], number, e.samples)
-        stop_ns = max(span.end, span.repair_after)
-        late, lost = late_messages(posted, arrived, fault.middle_ns, stop_ns)
-        missing += lost
-        if len(late):
-            first.append(int(posted[late].min()))
-            last.append(int(arrived[late].max()))
+        if (found := late_messages(posted, arrived, fault.middle_ns, stop_ns)) is None:
+            unknown = True
+        elif len(found[0]):
+            missing += found[1]
+            first.append(int(posted[found[0]].min()))
+            last.append(int(arrived[found[0]].max()))
+    if unknown and not first:
+        return times_unknown(rule, seen, FEW_MESSAGES)
     interval = (min(first), max(last)) if first else None
     return times_of_messages(rule, interval, missing, fault, seen)
 

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.metrics import (
     collective_metrics,
     delivered_series,
@@ -11,7 +13,10 @@ from mrclab.experiments.measure.metrics import (
     size_text,
     training_metrics,
 )
+from mrclab.experiments.measure.recovery import FEW_MESSAGES
+from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.spec.placement import in_turns, place
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric, load_fabric
 
@@ -25,7 +30,9 @@ def stream(count: int = 2000, latency_ns: int = 200_000) -> tuple[np.ndarray, np
 
 
 def late(posted: np.ndarray, arrived: np.ndarray, stop_ms: int = 2000) -> tuple[list[int], int]:  # type: ignore[type-arg]
-    found, missing = late_messages(posted, arrived, 1000 * MS, stop_ms * MS)
+    known = late_messages(posted, arrived, 1000 * MS, stop_ms * MS)
+    assert known is not None
+    found, missing = known
     return found.tolist(), missing
 
 
@@ -46,7 +53,9 @@ def test_latenesses_before_the_fault_say_what_is_usual() -> None:
     arrived[700] += 5 * MS
     arrived[1003] += 4 * MS
     assert late(posted, arrived) == ([], 0)
-    assert late(posted[990:], arrived[990:]) == ([], 0)  # there are too few messages before the fault
+    assert (
+        late_messages(posted[981:], arrived[981:], 1000 * MS, 2000 * MS) is None
+    )  # there are too few before
 
 
 def test_an_outage_makes_all_messages_late_and_its_gap_shows() -> None:
@@ -62,6 +71,40 @@ def test_a_late_message_that_never_came_is_counted() -> None:
     posted, arrived = stream()
     arrived[1005] = -1
     assert late(posted, arrived) == ([1005], 1)
+
+
+@pytest.mark.parametrize(("begin", "felt"), [(0, True), (990, None)])
+def test_nobody_knows_whether_a_fault_was_felt_that_few_messages_came_before(
+    lab: Fabric, begin: int, felt: bool | None
+) -> None:
+    """The fault stops the flow for 300 ms, but there may be too few messages to compare with."""
+    posted, arrived = stream()
+    arrived[1000:1300] = 1300 * MS + np.arange(300) * 1000
+    count = len(posted) - begin
+    ranks = [
+        {"flow0_posted_ns": posted[begin:]},
+        {"flow0_numbers": np.arange(count), "flow0_arrived_ns": arrived[begin:]},
+    ]
+    found = measure(
+        Evidence(
+            TRANSPORTS["mrc-adaptive"],
+            0,
+            1,
+            lab,
+            ("h0", "h6"),
+            ((0, 1),),
+            {"kind": "permutation"},
+            0,
+            2000 * MS,
+            flow_bytes=(1000,),
+            faults=(FaultRecord("plane-death", "p0", 1000 * MS, 1000 * MS, 1300 * MS, 1300 * MS),),
+            samples=tuple({**rank, "series_t_ns": posted[:2], "series_bytes": posted[:2]} for rank in ranks),
+        )
+    )
+    (trial,) = found.trials
+    assert trial["felt"] is felt
+    assert trial["recovered_us"] == (300_299 if felt else None)
+    assert trial.get("recovered_reason") == (None if felt else FEW_MESSAGES)
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
