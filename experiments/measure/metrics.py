@@ -250,6 +250,7 @@ def delivered_series(
     """Return the bytes delivered to all ranks, and the lost packets, in each bin from ``begin_ns`` on.
 
     ``start_us`` is relative to the measurement's start. Between two samples the rate is assumed constant.
+    Trimmed packets are not lost (`mrclab.experiments.measure.events.path_events`).
     """
     edges = np.arange(begin_ns, max(end_ns, begin_ns + bin_ns) + 1, bin_ns)
     total = np.zeros(len(edges))
@@ -258,7 +259,8 @@ def delivered_series(
         times, delivered = rank["series_t_ns"], rank["series_bytes"]
         if len(times):
             total += np.interp(edges, times, delivered)
-        lost += np.histogram(rank.get("event_lost_ns", ()), edges)[0]
+        if "event_lost_ns" in rank:
+            lost += np.histogram(rank["event_lost_ns"][rank["event_lost_trimmed"] == 0], edges)[0]
     return {
         "start_us": (begin_ns - measure_ns) / 1e3,
         "bin_us": bin_ns / 1e3,

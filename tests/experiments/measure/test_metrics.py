@@ -146,6 +146,17 @@ def test_series_end_where_the_bytes_came() -> None:
     assert found["start_us"] == -1000
 
 
+def test_a_trimmed_packet_is_not_lost() -> None:
+    nothing = np.zeros(0, np.int64)
+    rank = {
+        "series_t_ns": nothing,
+        "series_bytes": nothing,
+        "event_lost_ns": np.array([0, 1, 2, MS]),
+        "event_lost_trimmed": np.array([0, 1, 1, 0]),
+    }
+    assert delivered_series([rank], 0, 0, 2 * MS, MS)["lost"] == [1, 1]
+
+
 def test_sizes_have_names() -> None:
     assert [size_text(n) for n in (1 << 20, 65536, 1000, 3 << 30)] == ["1MiB", "64KiB", "1000B", "3GiB"]
 
