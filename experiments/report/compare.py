@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from statistics import median
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,6 +17,7 @@ from mrclab.experiments.result.numbers import figure, interval, scaled
 from mrclab.experiments.result.statistics import Difference, difference
 from mrclab.linux.errors import InputError
 
+NOT_SET = "not set"
 OF_TRIALS = ("rtt_us", "packets_per_s")
 """Values of each trial that are compared, too, because a fault's times depend on these values."""
 LEGEND = (
@@ -66,8 +68,8 @@ def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Row]:
         Row(
             transport,
             metric,
-            len(values(a, transport, metric)),
-            len(values(b, transport, metric)),
+            _count(a, transport, metric),
+            _count(b, transport, metric),
             _median(a, transport, metric),
             _median(b, transport, metric),
             effect(a, b, transport, metric),
@@ -198,8 +200,14 @@ def _median(result: Mapping[str, Any], transport: str, metric: str) -> float | N
     row = result["transports"][transport]["summary"].get(metric)
     if row is not None:
         return None if row["p50"] is None else float(row["p50"])
-    found = sorted(values(result, transport, metric))
-    return found[len(found) // 2] if found else None
+    found = values(result, transport, metric)
+    return median(found) if found else None
+
+
+def _count(result: Mapping[str, Any], transport: str, metric: str) -> int:
+    """Return the number of measured values. A result keeps only some of very many values."""
+    row = result["transports"][transport]["summary"].get(metric)
+    return len(values(result, transport, metric)) if row is None else int(row["n"])
 
 
 def head(letter: str, result: Mapping[str, Any]) -> Text:
@@ -219,11 +227,24 @@ def head(letter: str, result: Mapping[str, Any]) -> Text:
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "") -> list[Text]:
     """Return a line with the parameters that differ between two runs and may explain different results."""
     ours, theirs = _flat(a["parameters"]), _flat(b["parameters"])
-    keys = [k for k in ours if k in theirs and ours[k] != theirs[k] and k != "target"]
-    if not keys:
+    known = [key for key in (*ours, *(k for k in theirs if k not in ours)) if _explains(key, ours, theirs)]
+    pairs = [(key, ours.get(key, NOT_SET), theirs.get(key, NOT_SET)) for key in known]
+    if not (found := [f"{key} ({x} and {y})" for key, x, y in pairs if x != y]):
         return []
     begin = f"{letter} differs in " if letter else "differ in "
-    return [Text(begin + ", ".join(f"{k} ({ours[k]} and {theirs[k]})" for k in keys), style="yellow")]
+    return [Text(begin + ", ".join(found), style="yellow")]
+
+
+def _explains(key: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Return True if a difference in this parameter may explain different results.
+
+    A result does not have ``slower``, ``virtual`` or ``profiles`` with their default values. So these keys
+    count if only one result has them. The first line about a result names its target.
+    """
+    first = key.partition(".")[0]
+    if key in ours and key in theirs:
+        return key != "target"
+    return first in ("slower", "virtual", "profiles")
 
 
 def _flat(part: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

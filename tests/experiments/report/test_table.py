@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from mrclab.cli import main
-from mrclab.experiments.report.compare import effect, render_columns, render_compare, values
+from mrclab.experiments.report.compare import compared, effect, render_columns, render_compare, values
 from mrclab.experiments.report.table import render_result
 from mrclab.experiments.result.file import save_result
 from mrclab.experiments.result.numbers import us
@@ -110,6 +110,26 @@ def test_two_results_side_by_side(spray: dict[str, Any], both: dict[str, Any]) -
     assert "differ in workload.rate_bps (10000000 and 5)" in differences
     assert "mrc" in said(render_compare(spray, both))
     assert values(spray, "mrc", "goodput_mbps")
+
+
+def test_a_run_in_slow_motion_is_said_to_differ(spray: dict[str, Any]) -> None:
+    """A result at full speed does not have the key."""
+    other = deepcopy(spray)
+    other["parameters"] |= {"slower": 4.0, "expect": ["x"]}
+    for pair, said_so in (((spray, other), "not set and 4.0"), ((other, spray), "4.0 and not set")):
+        assert f"differ in slower ({said_so})" in " ".join(said(render_compare(*pair)).split())
+
+
+def test_a_comparison_has_medians_and_numbers_of_all_values(spray: dict[str, Any]) -> None:
+    """A result keeps only some of very many values, and an even number of values has no middle one."""
+    two, many = deepcopy(spray), deepcopy(spray)
+    two["trials"] = two["trials"][:2]
+    for trial, rate in zip(two["trials"], (100, 300), strict=True):
+        trial["packets_per_s"] = rate
+    many["transports"]["mrc"]["summary"]["goodput_mbps"]["n"] = 123_456
+    rows = {row.metric: row for row in compared(two, two)}
+    assert rows["packets_per_s"].a == 200
+    assert {row.metric: row.n_b for row in compared(spray, many)}["goodput_mbps"] == 123_456
 
 
 def test_several_results_have_a_column_each(spray: dict[str, Any]) -> None:
