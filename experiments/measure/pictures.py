@@ -14,6 +14,7 @@ import numpy.typing as npt
 from mrclab.experiments.measure.events import EventLog
 from mrclab.experiments.measure.trace import NEVER, IntArray, Trace
 from mrclab.experiments.measure.trial import Scene
+from mrclab.experiments.result.statistics import MIN_FOR_INTERVAL, t_factor
 
 Floats = npt.NDArray[np.float64]
 _POINTS = 400  # the most points of a curve
@@ -120,8 +121,9 @@ def _delivered(
 ) -> dict[str, Any]:
     """Return the payload received around the faults as a running sum: over all paths, and over broken paths.
 
-    The values are the mean over the trials and its 95 % interval, at the ends of bins. A bin is at least
-    as long as the normal gap between bursts of packets. ``per_us`` is the rate before the faults in bytes/us.
+    The values are the mean over the trials and its 95 % interval, at the ends of bins. With fewer than six
+    trials, the interval has no width. A bin is at least as long as the normal gap between bursts of packets.
+    ``per_us`` is the rate before the faults in bytes/us.
     """
     received = trace.received
     bin_ns = max(round(_burst_ns(trace, scenes)), -(-(reach[1] - reach[0]) // _POINTS), 1)
@@ -146,7 +148,9 @@ def _delivered(
             continue
         table = np.array(curves, np.float64)
         mean = table.mean(axis=0)
-        half = 1.96 * table.std(axis=0) / np.sqrt(len(table))
+        half = np.zeros(len(mean))
+        if len(table) >= MIN_FOR_INTERVAL:
+            half = t_factor(len(table) - 1) * table.std(axis=0, ddof=1) / np.sqrt(len(table))
         found[name] = {
             "per_us": float(np.mean(rates)),
             "mean": mean.round(1).tolist(),

@@ -30,6 +30,7 @@ from mrclab.experiments.result.palette import (
     plain_log,
     thousands,
 )
+from mrclab.experiments.result.statistics import MIN_FOR_INTERVAL
 
 _TIMES: dict[str, tuple[str, Any]] = {
     "detected": (ORANGE, (0, (4, 2))),
@@ -112,7 +113,8 @@ def _place(trial: Mapping[str, Any]) -> str:
 def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
     """Draw the payload bytes delivered so far, around the fault: on all paths, and on the broken paths.
 
-    Curves are means over the trials, with 95 % intervals. Dashed lines continue the rate before the fault.
+    Curves are means over the trials, with 95 % intervals if there are at least six trials. Dashed lines
+    continue the rate before the fault.
     """
     panels = [
         (data[name], label, colour)
@@ -150,7 +152,8 @@ def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], titl
         text = f"{name}, median trial: {us(trial[f'{name}_us'])} \N{MICRO SIGN}s"
         handles.append(Line2D([], [], color=style, linestyle=line, linewidth=1.2, label=text))
     figure.legend(handles=handles, loc="outside lower left", ncols=3)
-    many = f"mean of {data['trials']} trials (95 %)" if data["trials"] > 1 else "one trial"
+    bounds = " (95 %)" if data["trials"] >= MIN_FOR_INTERVAL else ""
+    many = f"mean of {data['trials']} trials{bounds}" if data["trials"] > 1 else "one trial"
     stacked[0].set_title(f"{title}: payload delivered around the fault, {many}")
     return figure
 

@@ -260,8 +260,13 @@ _STATISTICS: dict[str, Callable[..., Any]] = {
 }
 
 
+def t_factor(freedom: float) -> float:
+    """Return by how many standard errors Student's t interval reaches from the mean."""
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
 def _t_half(error: float, freedom: float) -> float:
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error if error else 0.0
+    return t_factor(freedom) * error if error else 0.0
 
 
 def _ratio_of_medians(a: Floats, b: Floats, axis: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.report import packet_pictures
 from mrclab.experiments.report.pictures import draw_bandwidth, draw_delivered, draw_spread, style_of
 from tests.support.made_results import over_time, result
@@ -237,3 +240,20 @@ def test_bandwidth_has_a_line_for_each_transport_over_the_sizes() -> None:
 def test_no_two_of_a_dozen_transports_look_the_same() -> None:
     looks = [tuple(map(str, style_of(place).values())) for place in range(12)]
     assert len(set(looks)) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trials", "shown"), [(5, False), (12, True)])
+def test_the_delivered_bytes_have_an_interval_only_of_six_trials(
+    evidence: Evidence, trials: int, shown: bool
+) -> None:
+    few = replace(evidence, faults=evidence.faults[:trials])
+    found = measure(few)
+    data = found.pictures["delivered"]
+    assert data["trials"] == trials
+    assert (
+        any(high > mean for high, mean in zip(data["all"]["high"], data["all"]["mean"], strict=True)) == shown
+    )
+    trial = found.trials[data["trial"]]
+    title = packet_pictures.draw_delivered_bytes(data, trial, "t").axes[0].get_title()
+    assert title.endswith(f"mean of {trials} trials{' (95 %)' if shown else ''}")

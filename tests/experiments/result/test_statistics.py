@@ -17,6 +17,7 @@ from mrclab.experiments.result.statistics import (
     ratio_interval,
     share_interval,
     summarise,
+    t_factor,
 )
 
 numbers = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=50)
@@ -72,6 +73,11 @@ def test_intervals_have_the_numbers_of_another_implementation(values: list[float
     share, exact = share_interval(hits, of), stats.binomtest(hits, of).proportion_ci(0.95, method="exact")
     assert share is not None
     assert (share.low, share.high) == pytest.approx((exact.low, exact.high))
+
+
+def test_students_t_is_that_of_another_implementation() -> None:
+    for freedom in (5, 11, 200):
+        assert t_factor(freedom) == pytest.approx(stats.t.ppf(0.975, freedom))
 
 
 def test_a_difference_has_a_ratio_and_a_size() -> None:
