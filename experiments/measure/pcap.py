@@ -9,10 +9,11 @@ incomplete last record, are left out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -172,6 +173,25 @@ class Packets:
         """A mask of the rows that are writes: first transmissions and retransmissions."""
         opcode = self.rows["opcode"]
         return _between(opcode, FIRST_DATA, LAST_DATA) | _between(opcode, FIRST_ROCE, LAST_ROCE)
+
+
+class Capture(Protocol):
+    """The common part of captures of all protocols: data packets, and whether the file ends within one."""
+
+    @property
+    def rows(self) -> npt.NDArray[np.void]:
+        """Return a row for each packet."""
+
+    @property
+    def truncated(self) -> bool:
+        """Return True if the file ends within a record."""
+
+
+def flaws(captures: Mapping[str, Capture]) -> list[str]:
+    """Return a line for each incomplete and each empty capture, by the names of the hosts."""
+    cut = [f"the capture at {host} is cut short" for host, found in captures.items() if found.truncated]
+    empty = [f"the capture at {host} holds no packet" for host, f in captures.items() if not len(f.rows)]
+    return cut + empty
 
 
 def _between(opcode: npt.NDArray[np.uint8], first: int, last: int) -> npt.NDArray[np.bool_]:

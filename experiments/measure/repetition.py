@@ -47,7 +47,7 @@ from mrclab.experiments.measure.metrics import (
     training_metrics,
     transformer_metrics,
 )
-from mrclab.experiments.measure.pcap import read_pcap
+from mrclab.experiments.measure.pcap import flaws, read_pcap
 from mrclab.experiments.measure.pictures import pictures_of
 from mrclab.experiments.measure.program_output import missing_bytes, program_metrics
 from mrclab.experiments.measure.recording import STEP_NS
@@ -220,13 +220,12 @@ def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
     if e.transport.core.trace == "tcp":
         segments = {host: read_segments(path) for host, path in paths.items()}
         return tuple(
-            build_tcp_trace(segments[a], segments[b], fabric.paths(a, b), clock, fabric)
+            build_tcp_trace(segments[a].rows, segments[b].rows, fabric.paths(a, b), clock, fabric)
             for a, b in _pairs(e)
             if a in segments and b in segments
-        ), wrong
+        ), [*wrong, *flaws(segments)]
     packets = {host: read_pcap(path) for host, path in paths.items()}
-    wrong += [f"the capture at {host} is cut short" for host, p in packets.items() if p.truncated]
-    wrong += [f"the capture at {host} holds no packet" for host, p in packets.items() if not len(p.rows)]
+    wrong += flaws(packets)
     by_ev = e.transport.core.sprays and e.transport.routing != "srv6"
     return tuple(
         build_trace(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,19 +49,29 @@ _TCP = np.dtype([("sport", ">u2"), ("dport", ">u2"), ("seq", ">u4"), ("ack", ">u
 _IP6_HEADER, _TCP_HEADER = 40, 20
 
 
-def read_segments(path: Path | str) -> npt.NDArray[np.void]:
-    """Read the segments with data from a capture (dtype SEGMENT), in the file's order.
+class Captured(NamedTuple):
+    """The segments with data of a capture (dtype SEGMENT), and True if the file ends within a record."""
+
+    rows: npt.NDArray[np.void]
+    truncated: bool
+
+
+def read_segments(path: Path | str) -> Captured:
+    """Read the segments with data from a capture, in the file's order.
 
     Raise InputError if the file is not a valid capture.
     """
-    return parse_segments(read_bytes(path), str(path))
+    return _captured(open_records(read_bytes(path), str(path)))
 
 
 def parse_segments(data: bytes, where: str = "capture") -> npt.NDArray[np.void]:
     """Read segments like `read_segments`, but from the bytes of a file."""
-    file = open_records(data, where)
+    return _captured(open_records(data, where)).rows
+
+
+def _captured(file: Records) -> Captured:
     parts = [_decode(file, chunk) for chunk in chunks(file.offsets)]
-    return np.concatenate(parts) if parts else np.empty(0, SEGMENT)
+    return Captured(np.concatenate(parts) if parts else np.empty(0, SEGMENT), file.truncated)
 
 
 def _decode(file: Records, records: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:

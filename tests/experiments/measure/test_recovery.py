@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.pcap import parse_pcap
-from mrclab.experiments.measure.recording import ClockMap, OffsetSample
+from mrclab.experiments.measure.recording import ClockMap, OffsetSample, Recording
 from mrclab.experiments.measure.recovery import (
     BY_FLOW,
     BY_SEGMENT_LIST,
@@ -27,8 +29,10 @@ from mrclab.experiments.measure.recovery import (
     times,
     times_of_messages,
 )
+from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.measure.tcp import build_tcp_trace, parse_segments
 from mrclab.experiments.measure.trace import NEVER, Trace, build_trace
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.topologies import Fabric, load_fabric
 from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, Record, Wire, ends, ipv6, pcap
 
@@ -302,6 +306,35 @@ def test_late_messages_stand_in_where_captures_cannot_say() -> None:
     assert late.first_loss.ns is late.rerouted.ns is late.recovered_since_loss.ns is None
     missing = times_of_messages("a rule", (T + MS, T + 5 * MS), 2, FAULT, NOBODY)
     assert missing.recovered == Measured(None, reason="2 late messages were never delivered")
+
+
+@pytest.mark.parametrize(("transport", "packet"), [("mrc", "roce"), ("tcp", "tcp")])
+@pytest.mark.parametrize(("kept", "why"), [(-10, "is cut short"), (24, "holds no packet")])
+def test_a_capture_that_ends_early_makes_a_run_invalid(
+    tmp_path: Path, transport: str, packet: str, kept: int, why: str
+) -> None:
+    """The process that captures may have been killed."""
+    wire = Ends()
+    for number in range(20):
+        wire.send(T + number * MS, roce(number) if packet == "roce" else tcp(number * SIZE))
+    files = {host: tmp_path / f"{host}.pcap" for host in ("h0", "h6")}
+    sender, receiver = wire.captures()
+    files["h0"].write_bytes(sender)
+    files["h6"].write_bytes(receiver[:kept])
+    evidence = Evidence(
+        transport=TRANSPORTS[transport],
+        number=0,
+        seed=1,
+        fabric=LAB,
+        hosts=("h0", "h6"),
+        pairs=((0, 1),),
+        workload={"kind": "spray"},
+        measure_ns=T,
+        end_ns=T + 20 * MS,
+        captures=files,
+        recording=Recording({}, CLOCK.samples, ()),
+    )
+    assert f"the capture at h6 {why}" in measure(evidence).validity.reasons
 
 
 FATES = st.lists(
