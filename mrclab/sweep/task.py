@@ -158,9 +158,9 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
             options["topology"] = _named(folder, "topology", task.topology, task.topology_text)
         out = Path(folder) / "out"
         words = [sys.executable, "-m", "mrclab", "run", name, "--seed", str(task.seed), "--out", str(out)]
-        for option, value in options.items():
-            if value is not None:
-                words += [f"--{option}", value]
+        for option, chosen in options.items():
+            if chosen is not None:
+                words += [f"--{option}", chosen]
         for key, value in task.params.items():
             words += ["--set", f"{key}={json.dumps(value)}"]
         root = str(Path(__file__).parents[2])
