@@ -128,11 +128,14 @@ def _check(
 def _decided_by(found: Interval, limits: Sequence[float]) -> float:
     """Return the factor by which the number of values must grow so that no limit lies inside the interval.
 
-    The interval's width shrinks with the square root of the number of values.
+    The interval's width shrinks with the square root of the number of values. An infinite value is a ratio
+    without events in its denominator. Then the interval's lower end grows with the number of events.
     """
     most = 1.0
     for limit in limits:
-        if found.low <= limit <= found.high:
+        if math.isinf(found.value):
+            most = max(most, limit / found.low if found.low > 0 else MOST_TIMES)
+        elif found.low <= limit <= found.high:
             half = found.value - found.low if limit < found.value else found.high - found.value
             apart = abs(found.value - limit)
             most = max(most, (half / apart) ** 2 if apart else MOST_TIMES)

@@ -12,7 +12,7 @@ from mrclab.experiments.judging.criteria import (
     within,
 )
 from mrclab.experiments.judging.verdict import Check, Verdict
-from mrclab.experiments.result.statistics import Interval
+from mrclab.experiments.result.statistics import Interval, rate_ratio_interval
 
 HALF = Interval(0.5, 0.4, 0.6, 3)
 
@@ -50,6 +50,17 @@ def test_a_lead_excludes_equal() -> None:
     assert leads("a", Interval(1.2, 1.1, 1.3, 6), "", 1.5).holds is False
     assert leads("a", Interval(1.4, 1.2, 1.6, 6), "", 1.5).holds is None
     assert leads("a", None, "").holds is None
+
+
+def test_a_ratio_to_nothing_says_how_many_events_would_decide() -> None:
+    """Without an event in the denominator, the ratio and the upper end of its interval are infinite."""
+    few, more = rate_ratio_interval(20, 0), rate_ratio_interval(20 * 19 // 10, 0)
+    check = at_least("a", few, 9.0, "")
+    assert check.holds is None
+    assert check.decided_by is not None
+    assert check.decided_by <= 2
+    assert at_least("a", more, 9.0, "").holds is True
+    assert check.decided_by >= 1.8
 
 
 def test_an_interval_too_wide_to_tell_does_not_include_theory() -> None:
