@@ -198,6 +198,10 @@ class Device:
             self._saved[1].close()
             self._saved = None
 
+    def verify(self, config: Config) -> None:
+        """Load a configuration into the kernel and drop it again. Raise what a commit of it would raise."""
+        self._make(config.compiled).close()
+
     def save(self, config: Config) -> None:
         """Load a configuration but do not forward with it. From now on writes and reads apply to it."""
         running = self._make(config.compiled)

@@ -281,7 +281,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         config = Config(self._messages.setdefault(digest, request.config), schema, compiled)
         match action:
             case _Request.VERIFY:
-                pass
+                device.verify(config)
             case _Request.VERIFY_AND_SAVE:
                 device.save(config)
             case _Request.VERIFY_AND_COMMIT:
