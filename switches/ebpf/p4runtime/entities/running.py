@@ -252,7 +252,7 @@ def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
         getattr(entity, name).SetInParent()
         if name == "table_entry" and kind == modify:
             entity.table_entry.is_default_action = True
-        elif name == "table_entry":
+        if name == "table_entry":
             entity.table_entry.counter_data.SetInParent()
             entity.table_entry.meter_config.SetInParent()
         yield kind, entity
@@ -266,27 +266,53 @@ def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running
         if name not in old:
             continue
         for entity in old[name].read(wanted):
-            if entity.table_entry.is_const or not _differs(entity, new[name]):
-                continue
-            tx = Transaction()
-            new[name].write(p4r.Update(type=kind, entity=entity), tx)
-            running.apply(tx)
+            update = _copying(kind, entity, new[name])
+            if update is not None:
+                tx = Transaction()
+                new[name].write(update, tx)
+                running.apply(tx)
 
 
-def _differs(entity: p4r.Entity, there: Entities) -> bool:
-    """Return True if an entity must be copied: the new program does not have an equal entity."""
-    if entity.table_entry.is_default_action:
-        key = p4r.Entity()
-        key.table_entry.table_id, key.table_entry.is_default_action = entity.table_entry.table_id, True
-    elif entity.HasField("counter_entry"):
-        return entity.counter_entry.data != p4r.CounterData()
+def _copying(kind: p4r.Update.Type.ValueType, entity: p4r.Entity, there: Entities) -> p4r.Update | None:
+    """Return the update that copies an entity to the new program; None if there is nothing to copy."""
+    needed = True
+    if entity.table_entry.is_default_action or entity.table_entry.is_const:
+        return _copying_own(entity.table_entry, there)
+    if entity.HasField("counter_entry"):
+        needed = entity.counter_entry.data != p4r.CounterData()
     elif entity.HasField("meter_entry"):
-        return entity.meter_entry.HasField("config")
+        needed = entity.meter_entry.HasField("config")
     elif entity.HasField("register_entry"):
-        return entity.register_entry.data.bitstring != b"\0"
-    else:
-        return True
+        needed = entity.register_entry.data.bitstring != b"\0"
+    return p4r.Update(type=kind, entity=entity) if needed else None
+
+
+def _copying_own(old: p4r.TableEntry, there: Entities) -> p4r.Update | None:
+    """Return the update that copies a default or const entry, which the new program may have too.
+
+    A const entry belongs to the program, so only its counter and its meter are copied.
+    """
+    key = p4r.TableEntry(
+        table_id=old.table_id, match=old.match, priority=old.priority, is_default_action=old.is_default_action
+    )
+    key.counter_data.SetInParent()
+    key.meter_config.SetInParent()
     try:
-        return entity not in list(there.read(key))
+        read = [e.table_entry for e in there.read(p4r.Entity(table_entry=key))]
     except P4RuntimeError:
-        return True
+        read = []
+    new = next((e for e in read if list(e.match) == list(old.match)), None)
+    if new == old or (new is None and old.is_const):
+        return None
+    entry = p4r.TableEntry()
+    entry.CopyFrom(old)
+    entry.is_const = False
+    if new is not None:
+        if not new.HasField("counter_data"):
+            entry.ClearField("counter_data")
+        same = all(getattr(new, f) == getattr(old, f) for f in ("action", "metadata", "controller_metadata"))
+        if same or old.is_const:
+            entry.ClearField("action")
+    if not any(entry.HasField(f) for f in ("action", "counter_data", "meter_config")):
+        return None
+    return p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(table_entry=entry))
