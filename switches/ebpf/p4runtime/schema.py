@@ -9,7 +9,14 @@ from finsy.proto import p4i, p4r, p4t
 
 from mrclab.switches.ebpf.p4runtime.packet_io import ControllerHeader, controller_headers
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.p4runtime.values import KINDS, decode, encode, read_match, write_match
+from mrclab.switches.ebpf.p4runtime.values import (
+    KINDS,
+    DataTypes,
+    decode,
+    encode,
+    read_match,
+    write_match,
+)
 from mrclab.switches.ebpf.plan import (
     TO_GROUP,
     TO_MEMBER,
@@ -194,10 +201,12 @@ class Schema:
     registers: dict[int, RegisterLayout]
     profiles: dict[int, ProfileSchema]
     meters: dict[int, MeterLayout]
-    digests: dict[int, tuple[p4t.P4DataTypeSpec, p4t.P4TypeInfo]]
+    digests: dict[int, p4t.P4DataTypeSpec]
     digest_names: dict[int, str]
     value_sets: dict[int, ValueSetSchema]
     packet_headers: dict[str, ControllerHeader]
+    register_types: dict[int, p4t.P4DataTypeSpec]
+    types: DataTypes
 
     def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
         """Return a table that uses a profile, or None. The table has the actions of the profile's members."""
@@ -266,15 +275,32 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         meters[m.preamble.id] = compiled.plan.meters[m.preamble.name]
     for d in info.direct_meters:
         _check_meter(d.spec, d.preamble.name)
+    types = DataTypes(info.type_info, {number: name for name, number in compiled.program.errors.items()})
     names = {d.preamble.id: d.preamble.name for d in info.digests}
-    known = {d.name for d in compiled.plan.digests.values()}
-    for name in names.values():
+    known = {d.name: len(d.fields) for d in compiled.plan.digests.values()}
+    for digest in info.digests:
+        name = digest.preamble.name
         if name not in known:
             raise _bad(f"P4Info and device config differ: the config has no digest {name}")
-    digests = {d.preamble.id: (d.type_spec, info.type_info) for d in info.digests}
+        if not types.takes(digest.type_spec, known[name]):
+            raise _bad(f"P4Info and device config differ in the fields of digest {name}")
+    digests = {d.preamble.id: d.type_spec for d in info.digests}
     value_sets = {v.preamble.id: _value_set(v, compiled) for v in info.value_sets}
     packets = controller_headers(info)
-    return Schema(tables, counters, direct, registers, profiles, meters, digests, names, value_sets, packets)
+    return Schema(
+        tables,
+        counters,
+        direct,
+        registers,
+        profiles,
+        meters,
+        digests,
+        names,
+        value_sets,
+        packets,
+        {r.preamble.id: r.type_spec for r in info.registers},
+        types,
+    )
 
 
 def _any_table(info: p4i.P4Info, compiled: Compiled) -> bool:

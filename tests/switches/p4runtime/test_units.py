@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from finsy.proto import p4i, p4r
+from finsy.proto import p4d, p4i, p4r, p4t
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter, Client
 from mrclab.switches.ebpf.p4runtime.schema import Schema, TableSchema, bind
 from mrclab.switches.ebpf.p4runtime.server import wait_of
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, batch_status
-from mrclab.switches.ebpf.p4runtime.values import decode, encode
+from mrclab.switches.ebpf.p4runtime.values import DataTypes, decode, decode_signed, encode, encode_signed
 from mrclab.switches.ebpf.plan import Compiled, SourceMap
 from mrclab.switches.ebpf.runtime.entries import Entry, ExistsError, NotThereError, TableFullError
 from mrclab.switches.ebpf.runtime.table_state import TableState
@@ -36,6 +37,56 @@ def test_byte_strings_that_do_not_fit() -> None:
         with pytest.raises(P4RuntimeError) as caught:
             decode(data, 9, "x")
         assert caught.value.code is code
+
+
+@given(width=st.integers(1, 128), data=st.data())
+def test_signed_byte_strings_are_canonical_and_read_back(width: int, data: st.DataObject) -> None:
+    number = data.draw(st.integers(-(1 << width - 1), (1 << width - 1) - 1))
+    bits = number & (1 << width) - 1
+    text = encode_signed(bits, width)
+    assert int.from_bytes(text, "big", signed=True) == number
+    assert decode_signed(text, width, "x") == bits
+    assert decode_signed((b"\xff" if number < 0 else b"\0") * 3 + text, width, "x") == bits
+    assert len(text) == 1 or int.from_bytes(text[1:], "big", signed=True) != number
+
+
+@pytest.mark.parametrize(
+    ("text", "width"), [(b"", 16), (b"\x00\x9d", 8), (b"\x8d\x1d", 12), (b"\x01\x63", 8)]
+)
+def test_signed_byte_strings_that_do_not_fit(text: bytes, width: int) -> None:
+    with pytest.raises(P4RuntimeError) as caught:
+        decode_signed(text, width, "x")
+    assert caught.value.code is Code.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "data"),
+    [
+        ("bitstring { bit { bitwidth: 16 } }", 0xFFFF, 'bitstring: "\\xff\\xff"'),
+        ("bitstring { int { bitwidth: 16 } }", 0xFFFF, 'bitstring: "\\xff"'),
+        ("bitstring { int { bitwidth: 16 } }", 0xFF, 'bitstring: "\\x00\\xff"'),
+        ("bool { }", 1, "bool: true"),
+        ("serializable_enum { name: 'kind_t' }", 7, 'enum_value: "\\x07"'),
+        ("enum { name: 'state_t' }", 1, 'enum: "running"'),
+        ("error { }", 1, 'error: "PacketTooShort"'),
+        ("new_type { name: 'age_t' }", 0xFFFE, 'bitstring: "\\xfe"'),
+    ],
+)
+def test_data_has_the_form_of_its_type(spec: str, value: int, data: str) -> None:
+    info = p4t.P4TypeInfo()
+    info.enums["state_t"].members.add(name="idle")
+    info.enums["state_t"].members.add(name="running")
+    info.new_types["age_t"].original_type.bitstring.int.bitwidth = 16
+    types, kind = DataTypes(info, {0: "NoError", 1: "PacketTooShort"}), p4t.P4DataTypeSpec()
+    text_format.Parse(spec, kind)
+    out = p4d.P4Data()
+    types.write(kind, iter((value,)), out)
+    assert out == text_format.Parse(data, p4d.P4Data())
+    if out.WhichOneof("data") not in ("enum", "error"):  # no register has such a type
+        assert types.read(kind, out, 16, "x") == value
+    with pytest.raises(P4RuntimeError) as caught:
+        types.read(kind, p4d.P4Data(varbit=p4d.P4Varbit()), 16, "x")
+    assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 class Heard:

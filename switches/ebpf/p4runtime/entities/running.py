@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from finsy.proto import p4r
+from finsy.proto import p4d, p4r
 
 from mrclab.linux.bpf import ANY, LOCK, Prepared
 from mrclab.linux.ring_buffer import RingReader
@@ -273,6 +273,9 @@ def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running
                 running.apply(tx)
 
 
+_ZEROS = (p4d.P4Data(bitstring=b"\0"), p4d.P4Data(enum_value=b"\0"), p4d.P4Data(bool=False))
+
+
 def _copying(kind: p4r.Update.Type.ValueType, entity: p4r.Entity, there: Entities) -> p4r.Update | None:
     """Return the update that copies an entity to the new program; None if there is nothing to copy."""
     needed = True
@@ -283,7 +286,7 @@ def _copying(kind: p4r.Update.Type.ValueType, entity: p4r.Entity, there: Entitie
     elif entity.HasField("meter_entry"):
         needed = entity.meter_entry.HasField("config")
     elif entity.HasField("register_entry"):
-        needed = entity.register_entry.data.bitstring != b"\0"
+        needed = entity.register_entry.data not in _ZEROS
     return p4r.Update(type=kind, entity=entity) if needed else None
 
 
