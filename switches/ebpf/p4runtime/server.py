@@ -30,7 +30,7 @@ from mrclab.switches.ebpf.p4runtime.status import (
     batch_status,
     number,
 )
-from mrclab.switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING, SwitchGroup
+from mrclab.switches.ebpf.p4runtime.switch_group import SwitchGroup
 from mrclab.switches.ebpf.runtime.power import power_handlers
 from mrclab.switches.spec import WAIT_KEY, SwitchSpec
 
@@ -103,8 +103,7 @@ class Session:
 
     def _report(self, error: p4r.StreamError) -> None:
         """Send an error to the client. Drop the error if MESSAGES_WAITING messages wait already."""
-        if self._client.waiting() < MESSAGES_WAITING:
-            self.queue.put_nowait(p4r.StreamMessageResponse(error=error))
+        self._client.offer(p4r.StreamMessageResponse(error=error))
 
     def end(self) -> None:
         """End the stream without an error."""
