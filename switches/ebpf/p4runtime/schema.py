@@ -242,6 +242,7 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
     """
     if info.externs:
         raise _bad(f"extern {info.externs[0].extern_type_name} is not supported by this target")
+    _check_translations(info, compiled)
     actions = {a.preamble.id: a for a in info.actions}
     profiles = {p.preamble.id: _profile(p, compiled) for p in info.action_profiles}
     sources = {t.name: t for t in compiled.program.tables()}
@@ -301,6 +302,47 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         {r.preamble.id: r.type_spec for r in info.registers},
         types,
     )
+
+
+def _check_translations(info: p4i.P4Info, compiled: Compiled) -> None:
+    """Raise P4RuntimeError if values have another form for the client than in the program.
+
+    In a P4Info the annotation @p4runtime_translation is a new type with a number of bits or a string.
+    """
+    forms = {
+        name: f"{t.translated_type.sdn_bitwidth} bits" if t.translated_type.sdn_bitwidth else "a string"
+        for name, t in info.type_info.new_types.items()
+        if t.HasField("translated_type")
+    }
+
+    def check(what: str, kind: str, bits: int, width: int) -> None:
+        if kind in forms and bits != width:
+            raise _bad(
+                f"{what}: type {kind} is translated to {forms[kind]} (@p4runtime_translation), which is not "
+                "supported by this target"
+            )
+
+    for t in info.tables:
+        layout = compiled.plan.tables.get(t.preamble.name)
+        for f, slot in zip(t.match_fields, layout.key if layout else (), strict=False):
+            check(
+                f"match field {f.name} of table {t.preamble.name}", f.type_name.name, f.bitwidth, slot.width
+            )
+    params = {a.name: a.params for a in compiled.program.actions.values()}
+    for a in info.actions:
+        for p, param in zip(a.params, params.get(a.preamble.name, ()), strict=False):
+            check(f"parameter {p.name} of {a.preamble.name}", p.type_name.name, p.bitwidth, param.width)
+    for v in info.value_sets:
+        members = compiled.plan.value_sets.get(v.preamble.name)
+        for f, slot in zip(v.match, members.key if members else (), strict=False):
+            check(f"field {f.name} of value set {v.preamble.name}", f.type_name.name, f.bitwidth, slot.width)
+    for header in info.controller_packet_metadata:
+        names = [m.name for m in header.metadata]
+        for kind in {h.type.name: h.type for h in compiled.program.headers.values()}.values():
+            if [f.name for f in kind.fields] == names:
+                for m, field in zip(header.metadata, kind.fields, strict=True):
+                    what = f"metadata {m.name} of {header.preamble.name}"
+                    check(what, m.type_name.name, m.bitwidth, field.width)
 
 
 def _any_table(info: p4i.P4Info, compiled: Compiled) -> bool:

@@ -263,6 +263,46 @@ def test_a_p4info_of_another_program_is_refused() -> None:
         schema_of(JSON.read_bytes(), info)
 
 
+@pytest.mark.parametrize(("bits", "form"), [(0, "a string"), (32, "32 bits")])
+def test_translated_values_are_refused_by_name(bits: int, form: str) -> None:
+    info = read_p4info(DATA / "match.p4info.txtpb")
+    new = info.type_info.new_types["port_id_t"].translated_type
+    new.uri = "port"
+    if bits:
+        new.sdn_bitwidth = bits
+    else:
+        new.sdn_string.SetInParent()
+    field = info.tables[0].match_fields[0]
+    width, field.type_name.name = field.bitwidth, "port_id_t"
+    json = (DATA / "match.json").read_bytes()
+    schema_of(json, info)  # a translation to as many bits changes no number
+    field.bitwidth = bits
+    text = rf"^match field {field.name} of table .*: type port_id_t is translated to {form} "
+    with pytest.raises(P4RuntimeError, match=text):
+        schema_of(json, info)
+    field.bitwidth = width
+    param = next(a.params[0] for a in info.actions if a.params)
+    param.bitwidth, param.type_name.name = bits, "port_id_t"
+    with pytest.raises(P4RuntimeError, match=rf"^parameter {param.name} of .* to {form} "):
+        schema_of(json, info)
+
+
+def test_a_packet_in_with_a_translated_port_is_refused_by_name() -> None:
+    json = (DATA / "again.json").read_bytes()
+    program = read_program(json)
+    kind = next(h.type for h in program.headers.values() if not h.metadata)
+    info = read_p4info(DATA / "again.p4info.txtpb")
+    header = info.controller_packet_metadata.add()
+    header.preamble.name = "packet_in"
+    for number, field in enumerate(kind.fields, 1):
+        header.metadata.add(id=number, name=field.name, bitwidth=field.width)
+    schema_of(json, info)
+    info.type_info.new_types["port_id_t"].translated_type.sdn_bitwidth = 32
+    header.metadata[0].type_name.name, header.metadata[0].bitwidth = "port_id_t", 32
+    with pytest.raises(P4RuntimeError, match=r"^metadata .* of packet_in: type port_id_t is translated "):
+        schema_of(json, info)
+
+
 def state_of(match: tuple[Schema, Names], name: str) -> TableState:
     table = match[0].tables[match[1].tables[name].preamble.id]
     return TableState(table.source, table.layout)
