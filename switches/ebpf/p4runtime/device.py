@@ -360,16 +360,22 @@ class Device:
         return WriteResult([p.error for p in plans], before, after)
 
     def _join(self, running: Running, plans: Sequence[_Plan]) -> None:
-        """Replace the map updates of all plans by one map update that makes all planned changes."""
+        """Replace the map updates of all plans by one map update that makes all planned changes.
+
+        A single update keeps its unseen map updates. In a batch, the cell of a new entry may have been that
+        of an entry which the batch deletes, and which frames still hit. So there, nothing is unseen.
+        """
         changes = [c for p in plans for c in p.tx.changes]
-        if len({(c.map, c.key) for c in changes}) > 1:
+        seen = {(c.map, c.key) for c in changes if not c.unseen or len(plans) > 1}
+        count = len(seen) + sum(p.tx.cells for p in plans)
+        if count > 1:
             self._abort(running, plans, [])
             raise P4RuntimeError(
                 Code.UNIMPLEMENTED,
-                f"DATAPLANE_ATOMIC: this batch comes to {len(changes)} updates of the kernel's maps, and no "
+                f"DATAPLANE_ATOMIC: this batch comes to {count} updates of the kernel's maps, and no "
                 "two of them can be made at once: use ROLLBACK_ON_ERROR, or one table that is searched",
             )
-        if changes:
+        if changes and len(plans) > 1:
             for plan in plans:
                 plan.tx.changes.clear()
             last = changes[-1]

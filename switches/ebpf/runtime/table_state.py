@@ -261,7 +261,9 @@ class TableState:
         tx.on_undo(lambda: self._sync(ident))
         self.entries[ident] = entry
         tx.on_undo(lambda: self.entries.pop(ident))
+        first = len(tx.changes)
         prepare(entry.cell)
+        tx.hide(first)
         self._change(entry.match, ident, tx)
         return entry
 

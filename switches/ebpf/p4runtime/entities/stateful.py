@@ -191,6 +191,7 @@ class RegisterEntries:
             (before,) = datapath.register_cells(register, range(cell, cell + 1))
             tx.on_undo(lambda c=cell, b=before: datapath.set_register_cell(register, c, b))  # type: ignore[misc]
             datapath.set_register_cell(register, cell, value)
+            tx.cells += 1
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
         """Yield one cell, all cells of a register, or all cells of all registers."""
