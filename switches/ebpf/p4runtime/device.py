@@ -336,10 +336,13 @@ class Device:
         if changes:
             # The first access to a map after a long time is slow. Access it now, before the measured part.
             running.touch(changes[0])
+        deletes = any(p.update.type == p4r.Update.DELETE for p in plans)
         if wait_ns is not None and not any(p.error for p in plans):
             calls = [running.prepared(c) for c in changes]
             made = make_at_a_moment(wait_ns, beside_agents(), [call.make for call in calls])
             if made.complete:
+                for plan in plans if deletes else ():
+                    plan.tx.be_late()
                 return WriteResult([None] * len(plans), made.before_ns, made.after_ns)
             # A map update failed in the kernel. Make all updates again, one by one, to find the failed one.
         done: list[_Plan] = []
@@ -348,6 +351,8 @@ class Device:
             for i, plan in enumerate(plans):
                 if plan.error is not None:
                     continue
+                if deletes:
+                    plan.tx.be_late()
                 try:
                     self._apply(running, plan, plans[i + 1 :])
                 except P4RuntimeError as exc:

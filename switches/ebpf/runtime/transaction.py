@@ -27,11 +27,13 @@ class Change:
 class Transaction:
     """The map updates of one P4Runtime update. The server's own state changes first, then the maps.
 
-    `cells` is the number of register cells that were written already.
+    `cells` is the number of register cells that were written already. `late` are functions to call again
+    directly before the map updates if the same batch deletes entries.
     """
 
     changes: list[Change] = field(default_factory=list)
     cells: int = 0
+    late: list[Callable[[], object]] = field(default_factory=list)
     _undo: list[Callable[[], object]] = field(default_factory=list)
 
     def change(
@@ -43,6 +45,11 @@ class Transaction:
     def hide(self, first: int) -> None:
         """Mark the map updates from number `first` on as unseen."""
         self.changes[first:] = [replace(c, unseen=True) for c in self.changes[first:]]
+
+    def be_late(self) -> None:
+        """Call the functions of `late`."""
+        for action in self.late:
+            action()
 
     def on_undo(self, action: Callable[[], object]) -> None:
         """Register a function that undoes the last change of the server's state."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,32 @@ def test_colours_are_counted(ebpf: Switch, namespace: Namespace) -> None:
     s.client.write(delete(s.entry(1)), insert(s.entry(2)))
     (read,) = s.client.read(direct)
     assert counts(read.direct_meter_entry.counter_data.red) == (0, 0)
+
+
+def test_the_frames_of_a_deleted_entry_are_not_counted_for_a_new_one(
+    ebpf: Switch, namespace: Namespace
+) -> None:
+    s, old, done = ebpf, ebpf.entry(1), threading.Event()
+    others = [s.entry(a) for a in range(100, 160)]  # no frame hits them
+    wanted = p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry())
+    s.client.write(insert(old))
+
+    def send() -> None:
+        with namespace.packet_socket("h1") as out:
+            while not done.is_set():
+                out.send(frame(0, 1))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        for _ in range(5):
+            s.client.write(delete(old), *(insert(e) for e in others))
+            read = [e.direct_counter_entry.data for e in s.client.read(wanted)]
+            s.client.write(*(delete(e) for e in others), insert(old))
+            assert [counts(data) for data in read] == [(0, 0)] * len(others)
+    finally:
+        done.set()
+        sender.join()
 
 
 def test_a_default_entry_has_a_counter_and_a_meter(ebpf: Switch, namespace: Namespace) -> None:

@@ -57,9 +57,15 @@ class CounterCells:
 
     def set(self, index: int, cells: int, cell: int, counts: Counts, tx: Transaction) -> None:
         """Set a counter: cell `cell` of counter map `index`, which has `cells` cells."""
-        packets, octets = self._datapath.cell(index, cells, cell)
         key, before = (index, cell), self._base.get((index, cell))
-        self._base[key] = (packets - counts[0], octets - counts[1])
+
+        def begin() -> None:
+            packets, octets = self._datapath.cell(index, cells, cell)
+            self._base[key] = (packets - counts[0], octets - counts[1])
+
+        begin()
+        # The cell may be that of an entry which the batch deletes: until then, frames still count there.
+        tx.late.append(begin)
 
         def undo() -> None:
             if before is None:
