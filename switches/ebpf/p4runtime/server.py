@@ -235,6 +235,11 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self, request: p4r.CapabilitiesRequest, context: Context
     ) -> p4r.CapabilitiesResponse:
         """Return the version of the P4Runtime API."""
+        try:
+            if request.device_id:
+                self._switches.device(request.device_id)
+        except P4RuntimeError as exc:
+            await context.abort(exc.code, exc.message)
         return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     async def SetForwardingPipelineConfig(

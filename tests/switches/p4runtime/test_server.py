@@ -95,8 +95,13 @@ def test_capabilities_name_the_api(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         from finsy.proto import p4r_grpc
 
-        answer = p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest())
-    assert answer.p4runtime_api_version.startswith("1.")
+        stub = p4r_grpc.P4RuntimeStub(channel)
+        for device_id in (0, 1):  # 0: of the server as a whole
+            answer = stub.Capabilities(p4r.CapabilitiesRequest(device_id=device_id))
+            assert answer.p4runtime_api_version.startswith("1.")
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Capabilities(p4r.CapabilitiesRequest(device_id=9))
+    assert code_of(caught) is Code.NOT_FOUND
 
 
 def test_writes_are_for_the_primary_only(
