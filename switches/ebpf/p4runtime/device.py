@@ -232,7 +232,7 @@ class Device:
             return
         running = self._make(config.compiled)
         try:
-            carry_over(_kinds(old, self.running), _kinds(config, running), running)
+            carry_over(_kinds(old, self.running), _kinds(config, running), self.running, running)
         except P4RuntimeError as exc:
             running.close()
             raise P4RuntimeError(

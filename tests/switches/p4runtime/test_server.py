@@ -231,6 +231,23 @@ def test_verify_save_commit_and_reconcile(client: Client, info: p4i.P4Info, name
     assert own(client, names, "I.pair") == []
 
 
+def test_reconciling_keeps_what_a_client_has_done_to_initial_entries(
+    client: Client, info: p4i.P4Info, names: Names
+) -> None:
+    mine = p4i.P4Info()
+    mine.CopyFrom(info)
+    (table,) = [t for t in mine.tables if t.preamble.name == "I.fixed"]
+    table.is_const_table, table.has_initial_entries = False, True
+    client.set_pipeline(MATCH_JSON, mine)
+    first, second, third = own(client, names, "I.fixed")
+    added = names.entry("I.fixed", {"hdr.key.b": (8, "&", 8)}, "I.note", priority=9)
+    first.action.CopyFrom(third.action)
+    client.write(modify(first), delete(second), insert(added))
+    assert own(client, names, "I.fixed") == [first, third, added]
+    client.set_pipeline(MATCH_JSON + b"\n", mine, Config.RECONCILE_AND_COMMIT)
+    assert own(client, names, "I.fixed") == [first, third, added]
+
+
 def test_pipelines_that_do_not_fit_are_refused_and_change_nothing(client: Client, info: p4i.P4Info) -> None:
     other = read_p4info(DATA / "arith.p4info.txtpb")
     for data, p4info in ((b"no json", info), (b"{}", info), (ARITH_JSON, info), (MATCH_JSON, other)):

@@ -264,8 +264,19 @@ def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
         yield kind, entity
 
 
-def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running: Running) -> None:
-    """Copy all entities of `old` to `new`, which belongs to `running`. Raise P4RuntimeError if this fails."""
+def carry_over(
+    old: Mapping[str, Entities], new: Mapping[str, Entities], before: Running, running: Running
+) -> None:
+    """Copy all entities of `old` to `new`. Raise P4RuntimeError if this fails.
+
+    `old` belongs to `before`, and `new` belongs to `running`, which has the entries of its program.
+    """
+    tx = Transaction()
+    for table, state in running.tables.items():
+        if table in before.tables:
+            for ident in before.tables[table].deleted() & state.entries.keys():
+                state.delete(ident, tx)
+    running.apply(tx)
     for kind, wanted in _wanted():
         name = wanted.WhichOneof("entity")
         assert name is not None
@@ -275,7 +286,14 @@ def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running
             update = _copying(kind, entity, new[name])
             if update is not None:
                 tx = Transaction()
-                new[name].write(update, tx)
+                try:
+                    new[name].write(update, tx)
+                except P4RuntimeError as exc:
+                    if name != "table_entry" or exc.code is not Code.ALREADY_EXISTS:
+                        raise
+                    tx.undo()  # the program has an entry with this key: change its action
+                    update.type, tx = p4r.Update.MODIFY, Transaction()
+                    new[name].write(update, tx)
                 running.apply(tx)
 
 
