@@ -12,6 +12,9 @@ from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, number
 ElectionId = tuple[int, int]  # (high 64 bits, low 64 bits)
 
 
+MESSAGES_WAITING = 1024
+"""Maximum number of messages that wait for a client. Further ones are dropped, except arbitration updates."""
+
 NOBODY: ElectionId = (-1, 0)  # for a client without an election id: this client is never primary
 
 
@@ -29,6 +32,11 @@ class Client:
     role: str = ""
     election: ElectionId = NOBODY
     member: bool = False
+
+    def offer(self, message: p4r.StreamMessageResponse) -> None:
+        """Queue a message, but drop it if MESSAGES_WAITING messages wait already."""
+        if self.waiting() < MESSAGES_WAITING:
+            self.send(message)
 
 
 @dataclass

@@ -198,6 +198,10 @@ class Device:
             self._saved[1].close()
             self._saved = None
 
+    def verify(self, config: Config) -> None:
+        """Load a configuration into the kernel and drop it again. Raise what a commit of it would raise."""
+        self._make(config.compiled).close()
+
     def save(self, config: Config) -> None:
         """Load a configuration but do not forward with it. From now on writes and reads apply to it."""
         running = self._make(config.compiled)
@@ -228,7 +232,7 @@ class Device:
             return
         running = self._make(config.compiled)
         try:
-            carry_over(_kinds(old, self.running), _kinds(config, running), running)
+            carry_over(_kinds(old, self.running), _kinds(config, running), self.running, running)
         except P4RuntimeError as exc:
             running.close()
             raise P4RuntimeError(
@@ -332,10 +336,13 @@ class Device:
         if changes:
             # The first access to a map after a long time is slow. Access it now, before the measured part.
             running.touch(changes[0])
+        deletes = any(p.update.type == p4r.Update.DELETE for p in plans)
         if wait_ns is not None and not any(p.error for p in plans):
             calls = [running.prepared(c) for c in changes]
             made = make_at_a_moment(wait_ns, beside_agents(), [call.make for call in calls])
             if made.complete:
+                for plan in plans if deletes else ():
+                    plan.tx.be_late()
                 return WriteResult([None] * len(plans), made.before_ns, made.after_ns)
             # A map update failed in the kernel. Make all updates again, one by one, to find the failed one.
         done: list[_Plan] = []
@@ -344,6 +351,8 @@ class Device:
             for i, plan in enumerate(plans):
                 if plan.error is not None:
                     continue
+                if deletes:
+                    plan.tx.be_late()
                 try:
                     self._apply(running, plan, plans[i + 1 :])
                 except P4RuntimeError as exc:
@@ -356,16 +365,22 @@ class Device:
         return WriteResult([p.error for p in plans], before, after)
 
     def _join(self, running: Running, plans: Sequence[_Plan]) -> None:
-        """Replace the map updates of all plans by one map update that makes all planned changes."""
+        """Replace the map updates of all plans by one map update that makes all planned changes.
+
+        A single update keeps its unseen map updates. In a batch, the cell of a new entry may have been that
+        of an entry which the batch deletes, and which frames still hit. So there, nothing is unseen.
+        """
         changes = [c for p in plans for c in p.tx.changes]
-        if len({(c.map, c.key) for c in changes}) > 1:
+        seen = {(c.map, c.key) for c in changes if not c.unseen or len(plans) > 1}
+        count = len(seen) + sum(p.tx.cells for p in plans)
+        if count > 1:
             self._abort(running, plans, [])
             raise P4RuntimeError(
                 Code.UNIMPLEMENTED,
-                f"DATAPLANE_ATOMIC: this batch comes to {len(changes)} updates of the kernel's maps, and no "
+                f"DATAPLANE_ATOMIC: this batch comes to {count} updates of the kernel's maps, and no "
                 "two of them can be made at once: use ROLLBACK_ON_ERROR, or one table that is searched",
             )
-        if changes:
+        if changes and len(plans) > 1:
             for plan in plans:
                 plan.tx.changes.clear()
             last = changes[-1]

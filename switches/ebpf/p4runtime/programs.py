@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Collection
 
-from mrclab.linux.errors import BadInputError, SwitchError
+from mrclab.linux.errors import BadInputError
 from mrclab.switches.ebpf.codegen.compile import compile_json
 from mrclab.switches.ebpf.plan import Compiled
 
@@ -83,14 +83,17 @@ class Programs:
         self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # least recently used program first
 
     async def get(self, data: bytes) -> Compiled:
-        """Return the compiled program. Compile equal JSON once. Raise SwitchError if the JSON is invalid."""
+        """Return the compiled program. Compile equal JSON once. Raise SwitchError if the JSON is invalid.
+
+        A failed compilation is not kept: its cause may be the machine, for instance a lack of memory.
+        """
         digest = hashlib.sha256(data).digest()
         if digest not in self._known:
             self._known[digest] = asyncio.ensure_future(asyncio.to_thread(compile_json, data))
         task = self._known[digest] = self._known.pop(digest)
         try:
             return await asyncio.shield(task)
-        except SwitchError:
+        except Exception:
             self._known.pop(digest, None)
             raise
 

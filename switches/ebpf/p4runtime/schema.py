@@ -9,7 +9,14 @@ from finsy.proto import p4i, p4r, p4t
 
 from mrclab.switches.ebpf.p4runtime.packet_io import ControllerHeader, controller_headers
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.p4runtime.values import KINDS, decode, encode, read_match, write_match
+from mrclab.switches.ebpf.p4runtime.values import (
+    KINDS,
+    DataTypes,
+    decode,
+    encode,
+    read_match,
+    write_match,
+)
 from mrclab.switches.ebpf.plan import (
     TO_GROUP,
     TO_MEMBER,
@@ -194,10 +201,12 @@ class Schema:
     registers: dict[int, RegisterLayout]
     profiles: dict[int, ProfileSchema]
     meters: dict[int, MeterLayout]
-    digests: dict[int, tuple[p4t.P4DataTypeSpec, p4t.P4TypeInfo]]
+    digests: dict[int, p4t.P4DataTypeSpec]
     digest_names: dict[int, str]
     value_sets: dict[int, ValueSetSchema]
     packet_headers: dict[str, ControllerHeader]
+    register_types: dict[int, p4t.P4DataTypeSpec]
+    types: DataTypes
 
     def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
         """Return a table that uses a profile, or None. The table has the actions of the profile's members."""
@@ -233,6 +242,7 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
     """
     if info.externs:
         raise _bad(f"extern {info.externs[0].extern_type_name} is not supported by this target")
+    _check_translations(info, compiled)
     actions = {a.preamble.id: a for a in info.actions}
     profiles = {p.preamble.id: _profile(p, compiled) for p in info.action_profiles}
     sources = {t.name: t for t in compiled.program.tables()}
@@ -266,15 +276,73 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         meters[m.preamble.id] = compiled.plan.meters[m.preamble.name]
     for d in info.direct_meters:
         _check_meter(d.spec, d.preamble.name)
+    types = DataTypes(info.type_info, {number: name for name, number in compiled.program.errors.items()})
     names = {d.preamble.id: d.preamble.name for d in info.digests}
-    known = {d.name for d in compiled.plan.digests.values()}
-    for name in names.values():
+    known = {d.name: len(d.fields) for d in compiled.plan.digests.values()}
+    for digest in info.digests:
+        name = digest.preamble.name
         if name not in known:
             raise _bad(f"P4Info and device config differ: the config has no digest {name}")
-    digests = {d.preamble.id: (d.type_spec, info.type_info) for d in info.digests}
+        if not types.takes(digest.type_spec, known[name]):
+            raise _bad(f"P4Info and device config differ in the fields of digest {name}")
+    digests = {d.preamble.id: d.type_spec for d in info.digests}
     value_sets = {v.preamble.id: _value_set(v, compiled) for v in info.value_sets}
     packets = controller_headers(info)
-    return Schema(tables, counters, direct, registers, profiles, meters, digests, names, value_sets, packets)
+    return Schema(
+        tables,
+        counters,
+        direct,
+        registers,
+        profiles,
+        meters,
+        digests,
+        names,
+        value_sets,
+        packets,
+        {r.preamble.id: r.type_spec for r in info.registers},
+        types,
+    )
+
+
+def _check_translations(info: p4i.P4Info, compiled: Compiled) -> None:
+    """Raise P4RuntimeError if values have another form for the client than in the program.
+
+    In a P4Info the annotation @p4runtime_translation is a new type with a number of bits or a string.
+    """
+    forms = {
+        name: f"{t.translated_type.sdn_bitwidth} bits" if t.translated_type.sdn_bitwidth else "a string"
+        for name, t in info.type_info.new_types.items()
+        if t.HasField("translated_type")
+    }
+
+    def check(what: str, kind: str, bits: int, width: int) -> None:
+        if kind in forms and bits != width:
+            raise _bad(
+                f"{what}: type {kind} is translated to {forms[kind]} (@p4runtime_translation), which is not "
+                "supported by this target"
+            )
+
+    for t in info.tables:
+        layout = compiled.plan.tables.get(t.preamble.name)
+        for f, slot in zip(t.match_fields, layout.key if layout else (), strict=False):
+            check(
+                f"match field {f.name} of table {t.preamble.name}", f.type_name.name, f.bitwidth, slot.width
+            )
+    params = {a.name: a.params for a in compiled.program.actions.values()}
+    for a in info.actions:
+        for p, param in zip(a.params, params.get(a.preamble.name, ()), strict=False):
+            check(f"parameter {p.name} of {a.preamble.name}", p.type_name.name, p.bitwidth, param.width)
+    for v in info.value_sets:
+        members = compiled.plan.value_sets.get(v.preamble.name)
+        for f, slot in zip(v.match, members.key if members else (), strict=False):
+            check(f"field {f.name} of value set {v.preamble.name}", f.type_name.name, f.bitwidth, slot.width)
+    for header in info.controller_packet_metadata:
+        names = [m.name for m in header.metadata]
+        for kind in {h.type.name: h.type for h in compiled.program.headers.values()}.values():
+            if [f.name for f in kind.fields] == names:
+                for m, field in zip(header.metadata, kind.fields, strict=True):
+                    what = f"metadata {m.name} of {header.preamble.name}"
+                    check(what, m.type_name.name, m.bitwidth, field.width)
 
 
 def _any_table(info: p4i.P4Info, compiled: Compiled) -> bool:

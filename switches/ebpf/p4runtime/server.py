@@ -30,7 +30,7 @@ from mrclab.switches.ebpf.p4runtime.status import (
     batch_status,
     number,
 )
-from mrclab.switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING, SwitchGroup
+from mrclab.switches.ebpf.p4runtime.switch_group import SwitchGroup
 from mrclab.switches.ebpf.runtime.power import power_handlers
 from mrclab.switches.spec import WAIT_KEY, SwitchSpec
 
@@ -103,8 +103,7 @@ class Session:
 
     def _report(self, error: p4r.StreamError) -> None:
         """Send an error to the client. Drop the error if MESSAGES_WAITING messages wait already."""
-        if self._client.waiting() < MESSAGES_WAITING:
-            self.queue.put_nowait(p4r.StreamMessageResponse(error=error))
+        self._client.offer(p4r.StreamMessageResponse(error=error))
 
     def end(self) -> None:
         """End the stream without an error."""
@@ -236,6 +235,11 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self, request: p4r.CapabilitiesRequest, context: Context
     ) -> p4r.CapabilitiesResponse:
         """Return the version of the P4Runtime API."""
+        try:
+            if request.device_id:
+                self._switches.device(request.device_id)
+        except P4RuntimeError as exc:
+            await context.abort(exc.code, exc.message)
         return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     async def SetForwardingPipelineConfig(
@@ -281,7 +285,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         config = Config(self._messages.setdefault(digest, request.config), schema, compiled)
         match action:
             case _Request.VERIFY:
-                pass
+                device.verify(config)
             case _Request.VERIFY_AND_SAVE:
                 device.save(config)
             case _Request.VERIFY_AND_COMMIT:

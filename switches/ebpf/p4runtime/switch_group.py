@@ -27,8 +27,6 @@ from mrclab.switches.spec import SwitchSpec
 
 log = logging.getLogger(__name__)
 
-MESSAGES_WAITING = 1024
-"""Maximum number of messages that wait for a client. Further packet-ins and errors are dropped."""
 _FRAMES_AT_ONCE = 64  # maximum number of frames that are read from a CPU port without a break for other work
 _SCAN_S = 0.01  # time between two checks for idle entries and digests
 _REST_S = 0.1  # time between two checks if no device has idle timeouts or digests
@@ -169,21 +167,24 @@ class SwitchGroup:
                 if device.idle is None or not device.idle.needed:
                     continue
                 busy = True
-                entries = device.idle.expired(time.monotonic_ns())
-                if entries:
-                    note = p4r.StreamMessageResponse()
-                    note.idle_timeout_notification.timestamp = time.time_ns()
-                    note.idle_timeout_notification.table_entry.extend(entries)
-                    for client in self._arbiters[device_id].primaries():
-                        client.send(note)
+                self._send_idle(device_id, device.idle.expired(time.monotonic_ns()))
             await asyncio.sleep(_SCAN_S if busy else _REST_S)
+
+    def _send_idle(self, device_id: int, entries: Sequence[p4r.TableEntry]) -> None:
+        if not entries:
+            return
+        note = p4r.StreamMessageResponse()
+        note.idle_timeout_notification.timestamp = time.time_ns()
+        note.idle_timeout_notification.table_entry.extend(entries)
+        for client in self._arbiters[device_id].primaries():
+            client.offer(note)
 
     def _send_digests(self, device_id: int, device: Device) -> None:
         if device.config is None or device.running is None:
             return
         for ready in device.running.ready_digests():
             for client in self._arbiters[device_id].primaries():
-                client.send(digest_list(ready, device.config.schema, time.time_ns()))
+                client.offer(digest_list(ready, device.config.schema, time.time_ns()))
 
     def acknowledge(self, device_id: int, ack: p4r.DigestListAck) -> bool:
         """Record that a client has received a list of digests. Return False for an unknown digest."""
@@ -206,8 +207,8 @@ class SwitchGroup:
                 continue
             packet = device.config.schema.packet_headers[PACKET_IN].read(frame)
             for client in primaries:
-                if packet is not None and client.waiting() < MESSAGES_WAITING:
-                    client.send(p4r.StreamMessageResponse(packet=packet))
+                if packet is not None:
+                    client.offer(p4r.StreamMessageResponse(packet=packet))
 
     def packet_out(self, device_id: int, client: Client, packet: p4r.PacketOut) -> None:
         """Send a packet-out: its frame enters on the switch's CPU port. Raise P4RuntimeError if it fails."""

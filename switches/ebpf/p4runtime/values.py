@@ -1,14 +1,15 @@
-"""Convert values from and to P4Runtime's messages: numbers, the field matches of keys, rates of meters.
+"""Convert values from and to P4Runtime's messages: numbers, data, field matches of keys, rates of meters.
 
-Sections of the specification: 8.4 for numbers, which are byte strings; 9.1.1 for field matches, the keys of
-table entries and value sets; 9.4 for meter configurations.
+Sections of the specification: 8.4 for numbers, which are byte strings; 8.5 for data, the values of registers
+and digests; 9.1.1 for field matches, the keys of table entries and value sets; 9.4 for meter configurations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from finsy.proto import p4i, p4r
+from finsy.proto import p4d, p4i, p4r, p4t
 
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 from mrclab.switches.ebpf.runtime.entries import Match, full_mask
@@ -31,6 +32,92 @@ def decode(data: bytes, width: int, what: str) -> int:
     if value >> width:
         raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: {value:#x} does not fit {width} bits")
     return value
+
+
+def encode_signed(value: int, width: int) -> bytes:
+    """Return the canonical form of `width` bits that hold a number in two's complement."""
+    number = value - (value >> width - 1 << width)
+    return number.to_bytes((number ^ number >> width).bit_length() // 8 + 1, "big", signed=True)
+
+
+def decode_signed(data: bytes, width: int, what: str) -> int:
+    """Read a number in two's complement from a byte string of any length. Return its `width` bits.
+
+    Raise P4RuntimeError OUT_OF_RANGE if the string is empty or the number has more bits.
+    """
+    if not data:
+        raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: empty byte string")
+    number = int.from_bytes(data, "big", signed=True)
+    if number >> width - 1 not in (0, -1):
+        raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: {number} does not fit {width} bits")
+    return number & full_mask(width)
+
+
+@dataclass(frozen=True)
+class DataTypes:
+    """The types of a program's data: those that the P4Info declares, and the names of errors by number."""
+
+    info: p4t.P4TypeInfo
+    errors: Mapping[int, str]
+
+    def _plain(self, spec: p4t.P4DataTypeSpec) -> p4t.P4DataTypeSpec:
+        """Return the type that a type of its own (P4's `type`) stands for."""
+        if spec.WhichOneof("type_spec") == "new_type":
+            return self.info.new_types[spec.new_type.name].original_type
+        return spec
+
+    def read(self, spec: p4t.P4DataTypeSpec, data: p4d.P4Data, width: int, what: str) -> int:
+        """Return the bits of a value of type `spec`. Raise P4RuntimeError if it has another type or size."""
+        spec = self._plain(spec)
+        kind = {"bool": "bool", "serializable_enum": "enum_value"}.get(
+            spec.WhichOneof("type_spec") or "", "bitstring"
+        )
+        if data.WhichOneof("data") != kind:
+            raise _bad(f"{what} takes a {'bit string' if kind == 'bitstring' else kind}")
+        if kind == "bool":
+            return int(data.bool)
+        if spec.bitstring.HasField("int"):
+            return decode_signed(data.bitstring, width, what)
+        return decode(data.bitstring if kind == "bitstring" else data.enum_value, width, what)
+
+    def write(self, spec: p4t.P4DataTypeSpec, values: Iterator[int], to: p4d.P4Data) -> None:
+        """Fill a message of type `spec` with values: one for each field of the type, in order."""
+        spec = self._plain(spec)
+        match spec.WhichOneof("type_spec"):
+            case "struct":
+                for member in self.info.structs[spec.struct.name].members:
+                    self.write(member.type_spec, values, to.struct.members.add())
+            case "tuple":
+                for part in spec.tuple.members:
+                    self.write(part, values, to.tuple.members.add())
+            case "header":
+                to.header.is_valid = True
+                for field in self.info.headers[spec.header.name].members:
+                    to.header.bitstrings.append(_bits(field.type_spec, next(values)))
+            case "bool":
+                to.bool = bool(next(values))
+            case "serializable_enum":
+                to.enum_value = encode(next(values))
+            case "enum":
+                names = dict(enumerate(m.name for m in self.info.enums[spec.enum.name].members))
+                to.enum = names.get(next(values), "")
+            case "error":
+                to.error = self.errors.get(next(values), "")
+            case _:
+                to.bitstring = _bits(spec.bitstring, next(values))
+
+    def takes(self, spec: p4t.P4DataTypeSpec, count: int) -> bool:
+        """Return True if a message of type `spec` has `count` values."""
+        values = iter((0,) * count)
+        try:
+            self.write(spec, values, p4d.P4Data())
+        except (StopIteration, RecursionError):
+            return False
+        return next(values, None) is None
+
+
+def _bits(spec: p4t.P4BitstringLikeTypeSpec, value: int) -> bytes:
+    return encode_signed(value, spec.int.bitwidth) if spec.HasField("int") else encode(value)
 
 
 def need_modify(update: p4r.Update, what: str) -> None:

@@ -255,7 +255,7 @@ class ProfileState:
         """Make a one-shot: a group for one entry, with new members for these actions."""
         if self._own + len(actions) > self.layout.size:
             raise TableFullError
-        own = []
+        own, first = [], len(tx.changes)
         for action, share in actions:
             member = self._new_member(action, tx)
             member.handles += [self._handles.take(tx) for _ in range(share.weight - 1)]
@@ -266,15 +266,18 @@ class ProfileState:
         self._owns(len(own), tx)
         self._watch(group, tx)
         self._write_group(group, tx)
+        tx.hide(first)
         return Reference(TO_GROUP, group.place, one_shot=text)
 
     def drop_one_shot(self, reference: Reference, tx: Transaction) -> None:
         """Remove a one-shot: the group and the members of an entry that was removed or changed."""
         group = self._by_place[reference.place]
         assert isinstance(group, OneShot)
+        first = len(tx.changes)
         self._owns(-len(group.own), tx)
         self._unwatch(group, tx)
         self._drop_group(group, tx)
+        tx.hide(first)
         for member in group.own:
             self._drop_member(member, tx)
 

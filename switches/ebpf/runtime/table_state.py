@@ -234,6 +234,10 @@ class TableState:
             out.append(Entry(tuple(match), priority, Action(self.actions[e.action_id], e.data)))
         return out
 
+    def deleted(self) -> set[Ident]:
+        """Return the entries of the program that a client has deleted."""
+        return {(e.match, e.priority) for e in self._const_entries()} - self.entries.keys()
+
     def _take_cell(self, tx: Transaction) -> int:
         if self._free_cells:
             cell = self._free_cells.pop()
@@ -261,7 +265,9 @@ class TableState:
         tx.on_undo(lambda: self._sync(ident))
         self.entries[ident] = entry
         tx.on_undo(lambda: self.entries.pop(ident))
+        first = len(tx.changes)
         prepare(entry.cell)
+        tx.hide(first)
         self._change(entry.match, ident, tx)
         return entry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -12,20 +12,28 @@ class Change:
     """One map update. If `value` is None, the key is removed.
 
     `current` returns the value that follows from the server's present state for this key. If a transaction
-    is undone, this value is written to the map.
+    is undone, this value is written to the map. If `unseen` is true, the value belongs to an entry that no
+    frame can hit before the transaction's other map updates, or after them.
     """
 
     map: int
     key: bytes
     value: bytes | None
     current: Callable[[], bytes | None]
+    unseen: bool = False
 
 
 @dataclass
 class Transaction:
-    """The map updates of one P4Runtime update. The server's own state changes first, then the maps."""
+    """The map updates of one P4Runtime update. The server's own state changes first, then the maps.
+
+    `cells` is the number of register cells that were written already. `late` are functions to call again
+    directly before the map updates if the same batch deletes entries.
+    """
 
     changes: list[Change] = field(default_factory=list)
+    cells: int = 0
+    late: list[Callable[[], object]] = field(default_factory=list)
     _undo: list[Callable[[], object]] = field(default_factory=list)
 
     def change(
@@ -33,6 +41,15 @@ class Transaction:
     ) -> None:
         """Add a map update."""
         self.changes.append(Change(map_index, key, value, current))
+
+    def hide(self, first: int) -> None:
+        """Mark the map updates from number `first` on as unseen."""
+        self.changes[first:] = [replace(c, unseen=True) for c in self.changes[first:]]
+
+    def be_late(self) -> None:
+        """Call the functions of `late`."""
+        for action in self.late:
+            action()
 
     def on_undo(self, action: Callable[[], object]) -> None:
         """Register a function that undoes the last change of the server's state."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import re
 import time
@@ -185,6 +186,26 @@ def test_programs_that_no_switch_has_are_forgotten(monkeypatch: pytest.MonkeyPat
         assert made.count(b"0") == 1
         await known.get(b"1")
         assert made.count(b"1") == 2
+
+    asyncio.run(scene())
+
+
+def test_a_failure_of_the_machine_is_not_kept_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [OSError(errno.ENOMEM, "Cannot allocate memory"), "compiled"]
+
+    def compile_one(data: bytes) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(programs, "compile_json", compile_one)
+
+    async def scene() -> None:
+        known = Programs()
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            await known.get(b"0")
+        assert await known.get(b"0") == "compiled"
 
     asyncio.run(scene())
 

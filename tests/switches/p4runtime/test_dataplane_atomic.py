@@ -119,3 +119,59 @@ def test_one_that_fails_takes_the_others_with_it(client: Client, info: p4i.P4Inf
     assert held(client, names.tables["I.scan"]) == []
     write(client, *(insert(e) for e in good))
     assert len(held(client, names.tables["I.scan"])) == 2
+
+
+def pipeline(client: Client, name: str) -> p4i.P4Info:
+    info = read_p4info(DATA / f"{name}.p4info.txtpb")
+    client.set_pipeline((DATA / f"{name}.json").read_bytes(), info)
+    return info
+
+
+def test_one_update_is_a_whole_with_its_meter_timeout_and_one_shot(client: Client) -> None:
+    names = Names(pipeline(client, "resources"))
+    entries = [names.entry("I.limited", {"hdr.key.a": a}, "I.note") for a in (1, 2)]
+    for entry in entries:
+        entry.idle_timeout_ns = 10**12
+        entry.meter_config.cir = entry.meter_config.pir = 1
+    write(client, insert(entries[0]))
+    with pytest.raises(grpc.RpcError) as caught:  # a frame could still hit the entry whose meter is changed
+        write(client, delete(entries[0]), insert(entries[1]))
+    assert caught.value.code() is Code.UNIMPLEMENTED
+    with pytest.raises(grpc.RpcError) as caught:  # the action and the meter of an entry in use
+        write(client, modify(entries[0]))
+    assert caught.value.code() is Code.UNIMPLEMENTED
+    wanted = p4r.TableEntry(table_id=entries[0].table_id)
+    wanted.meter_config.SetInParent()
+    assert [e.table_entry for e in client.read(p4r.Entity(table_entry=wanted))] == [entries[0]]
+    names = Names(pipeline(client, "select"))
+    shots = [names.entry("I.same", {"hdr.key.d": (1, "&", 1)}, priority=1) for _ in range(2)]
+    for shot, weights in zip(shots, ((1,), (2, 3)), strict=True):
+        for weight in weights:
+            action = shot.action.action_profile_action_set.action_profile_actions.add(weight=weight).action
+            action.action_id = names.actions["I.note"].preamble.id
+    for kind, shot in ((insert, shots[0]), (modify, shots[1]), (modify, shots[0])):
+        write(client, kind(shot))
+        assert held(client, names.tables["I.same"]) == [shot]
+    write(client, delete(shots[0]))
+    assert held(client, names.tables["I.same"]) == []
+
+
+def test_cells_of_registers_count_as_values(client: Client) -> None:
+    info = pipeline(client, "registers")
+    (number,) = [r.preamble.id for r in info.registers if r.preamble.name == "I.sums"]
+
+    def change(value: bytes, *index: int) -> p4r.Update:
+        entry = p4r.RegisterEntry(register_id=number)
+        entry.data.bitstring = value
+        for i in index:
+            entry.index.index = i
+        return p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(register_entry=entry))
+
+    write(client, change(b"\x05", 2))
+    for updates in ([change(b"\x06")], [change(b"\x06", 2), change(b"\x06", 3)]):
+        with pytest.raises(grpc.RpcError) as caught:
+            write(client, *updates)
+        assert caught.value.code() is Code.UNIMPLEMENTED
+    wanted = p4r.Entity(register_entry=p4r.RegisterEntry(register_id=number))
+    values = [e.register_entry.data.bitstring for e in client.read(wanted)]
+    assert values == [b"\0", b"\0", b"\x05", *[b"\0"] * 61]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 
 from mrclab.switches.ebpf.runtime.digests import DigestConfig, DigestQueue
 from mrclab.switches.p4_model import Interpreter
@@ -154,3 +154,22 @@ def test_digests_read_back_and_break_rules(client: Client) -> None:
     error = client.hear().error
     assert error.canonical_code == Code.INVALID_ARGUMENT.value[0]
     assert error.digest_list_ack.digest_list_ack.digest_id == 1
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("client", ["ebpf"], indirect=True)
+def test_a_signed_field_keeps_its_sign(client: Client, namespace: Namespace) -> None:
+    info = p4i.P4Info()
+    info.CopyFrom(INFO)
+    mac = info.type_info.structs["learn_t"].members[0]
+    mac.type_spec.bitstring.int.bitwidth = 48
+    client.set_pipeline(JSON, info)
+    client.write(p4r.Update(type=p4r.Update.INSERT, entity=want("learn_t")))
+    macs = [-1, 255, -256, (1 << 47) - 1]
+    frames = [frame(1, mac=mac % (1 << 48)) for mac in macs]
+    compare_frames(namespace, Interpreter(read_program(JSON)), frames)
+    fields = [client.hear().digest.data[0].struct.members[0].bitstring for _ in macs]
+    assert [int.from_bytes(f, "big", signed=True) for f in fields] == macs
+    del info.type_info.structs["learn_t"].members[1]
+    with pytest.raises(grpc.RpcError, match="differ in the fields of digest learn_t"):
+        client.set_pipeline(JSON, info)

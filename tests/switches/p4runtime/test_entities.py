@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 
 from mrclab.switches.ebpf.runtime.replication import (
     Replica,
@@ -92,6 +92,21 @@ def test_registers_are_shared_with_the_program(client: Client, namespace: Namesp
     with pytest.raises(grpc.RpcError) as caught:
         client.write(*(u for u, _ in updates))
     assert error_codes(caught.value) == [code for _, code in updates]
+
+
+@pytest.mark.root
+def test_a_signed_register_takes_and_gives_signed_numbers(client: Client, namespace: Namespace) -> None:
+    info = p4i.P4Info()
+    info.CopyFrom(INFO)
+    (sums,) = [r for r in info.registers if r.preamble.name == "I.sums"]
+    sums.type_spec.bitstring.int.bitwidth = 64
+    client.set_pipeline((DATA / "registers.json").read_bytes(), info)
+    client.write(change(register("I.sums", 3, b"\xfe")), change(register("I.sums", 4, b"\xff" * 9 + b"\x01")))
+    with namespace.packet_socket("h1") as out, namespace.packet_socket("h2") as back:
+        out.send(bytes([1]) + (3).to_bytes(4, "big") + bytes(60))  # this adds 1 to I.sums[3]
+        assert len(receive(back, 1)) == 1
+    assert client.read(register("I.sums", 3)) == [register("I.sums", 3, b"\xff")]
+    assert client.read(register("I.sums", 4)) == [register("I.sums", 4, b"\xff\x01")]
 
 
 def group(number: int, *copies: tuple[int, int]) -> p4r.Entity:

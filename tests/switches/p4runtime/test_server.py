@@ -95,8 +95,13 @@ def test_capabilities_name_the_api(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         from finsy.proto import p4r_grpc
 
-        answer = p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest())
-    assert answer.p4runtime_api_version.startswith("1.")
+        stub = p4r_grpc.P4RuntimeStub(channel)
+        for device_id in (0, 1):  # 0: of the server as a whole
+            answer = stub.Capabilities(p4r.CapabilitiesRequest(device_id=device_id))
+            assert answer.p4runtime_api_version.startswith("1.")
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Capabilities(p4r.CapabilitiesRequest(device_id=9))
+    assert code_of(caught) is Code.NOT_FOUND
 
 
 def test_writes_are_for_the_primary_only(
@@ -224,6 +229,23 @@ def test_verify_save_commit_and_reconcile(client: Client, info: p4i.P4Info, name
     assert own(client, names, "I.pair") == [later]
     client.set_pipeline(MATCH_JSON, info)
     assert own(client, names, "I.pair") == []
+
+
+def test_reconciling_keeps_what_a_client_has_done_to_initial_entries(
+    client: Client, info: p4i.P4Info, names: Names
+) -> None:
+    mine = p4i.P4Info()
+    mine.CopyFrom(info)
+    (table,) = [t for t in mine.tables if t.preamble.name == "I.fixed"]
+    table.is_const_table, table.has_initial_entries = False, True
+    client.set_pipeline(MATCH_JSON, mine)
+    first, second, third = own(client, names, "I.fixed")
+    added = names.entry("I.fixed", {"hdr.key.b": (8, "&", 8)}, "I.note", priority=9)
+    first.action.CopyFrom(third.action)
+    client.write(modify(first), delete(second), insert(added))
+    assert own(client, names, "I.fixed") == [first, third, added]
+    client.set_pipeline(MATCH_JSON + b"\n", mine, Config.RECONCILE_AND_COMMIT)
+    assert own(client, names, "I.fixed") == [first, third, added]
 
 
 def test_pipelines_that_do_not_fit_are_refused_and_change_nothing(client: Client, info: p4i.P4Info) -> None:
@@ -398,8 +420,9 @@ def test_a_table_of_an_impossible_size_is_refused_in_a_line(
     raw = json.loads(MATCH_JSON)
     (table,) = [table for table in raw["pipelines"][0]["tables"] if table["name"] == "I.pair"]
     table["max_size"] = size
-    with pytest.raises(grpc.RpcError) as caught:
-        client.set_pipeline(json.dumps(raw).encode(), info)
-    assert code_of(caught) is Code.RESOURCE_EXHAUSTED
-    assert caught.value.details() == "the kernel does not take the program: Argument list too long"
+    for action in (Config.VERIFY, Config.VERIFY_AND_SAVE, Config.VERIFY_AND_COMMIT):
+        with pytest.raises(grpc.RpcError) as caught:
+            client.set_pipeline(json.dumps(raw).encode(), info, action)
+        assert code_of(caught) is Code.RESOURCE_EXHAUSTED
+        assert caught.value.details() == "the kernel does not take the program: Argument list too long"
     assert own(client, names, "I.pair") == [entry]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from finsy.proto import p4i, p4r
+from finsy.proto import p4d, p4i, p4r, p4t
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter, Client
 from mrclab.switches.ebpf.p4runtime.schema import Schema, TableSchema, bind
 from mrclab.switches.ebpf.p4runtime.server import wait_of
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, batch_status
-from mrclab.switches.ebpf.p4runtime.values import decode, encode
+from mrclab.switches.ebpf.p4runtime.values import DataTypes, decode, decode_signed, encode, encode_signed
 from mrclab.switches.ebpf.plan import Compiled, SourceMap
 from mrclab.switches.ebpf.runtime.entries import Entry, ExistsError, NotThereError, TableFullError
 from mrclab.switches.ebpf.runtime.table_state import TableState
@@ -36,6 +37,56 @@ def test_byte_strings_that_do_not_fit() -> None:
         with pytest.raises(P4RuntimeError) as caught:
             decode(data, 9, "x")
         assert caught.value.code is code
+
+
+@given(width=st.integers(1, 128), data=st.data())
+def test_signed_byte_strings_are_canonical_and_read_back(width: int, data: st.DataObject) -> None:
+    number = data.draw(st.integers(-(1 << width - 1), (1 << width - 1) - 1))
+    bits = number & (1 << width) - 1
+    text = encode_signed(bits, width)
+    assert int.from_bytes(text, "big", signed=True) == number
+    assert decode_signed(text, width, "x") == bits
+    assert decode_signed((b"\xff" if number < 0 else b"\0") * 3 + text, width, "x") == bits
+    assert len(text) == 1 or int.from_bytes(text[1:], "big", signed=True) != number
+
+
+@pytest.mark.parametrize(
+    ("text", "width"), [(b"", 16), (b"\x00\x9d", 8), (b"\x8d\x1d", 12), (b"\x01\x63", 8)]
+)
+def test_signed_byte_strings_that_do_not_fit(text: bytes, width: int) -> None:
+    with pytest.raises(P4RuntimeError) as caught:
+        decode_signed(text, width, "x")
+    assert caught.value.code is Code.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "data"),
+    [
+        ("bitstring { bit { bitwidth: 16 } }", 0xFFFF, 'bitstring: "\\xff\\xff"'),
+        ("bitstring { int { bitwidth: 16 } }", 0xFFFF, 'bitstring: "\\xff"'),
+        ("bitstring { int { bitwidth: 16 } }", 0xFF, 'bitstring: "\\x00\\xff"'),
+        ("bool { }", 1, "bool: true"),
+        ("serializable_enum { name: 'kind_t' }", 7, 'enum_value: "\\x07"'),
+        ("enum { name: 'state_t' }", 1, 'enum: "running"'),
+        ("error { }", 1, 'error: "PacketTooShort"'),
+        ("new_type { name: 'age_t' }", 0xFFFE, 'bitstring: "\\xfe"'),
+    ],
+)
+def test_data_has_the_form_of_its_type(spec: str, value: int, data: str) -> None:
+    info = p4t.P4TypeInfo()
+    info.enums["state_t"].members.add(name="idle")
+    info.enums["state_t"].members.add(name="running")
+    info.new_types["age_t"].original_type.bitstring.int.bitwidth = 16
+    types, kind = DataTypes(info, {0: "NoError", 1: "PacketTooShort"}), p4t.P4DataTypeSpec()
+    text_format.Parse(spec, kind)
+    out = p4d.P4Data()
+    types.write(kind, iter((value,)), out)
+    assert out == text_format.Parse(data, p4d.P4Data())
+    if out.WhichOneof("data") not in ("enum", "error"):  # no register has such a type
+        assert types.read(kind, out, 16, "x") == value
+    with pytest.raises(P4RuntimeError) as caught:
+        types.read(kind, p4d.P4Data(varbit=p4d.P4Varbit()), 16, "x")
+    assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 class Heard:
@@ -210,6 +261,46 @@ def test_a_p4info_of_another_program_is_refused() -> None:
     info.tables[0].match_fields[0].bitwidth = 8
     with pytest.raises(P4RuntimeError, match=r"match field port of table MrcIngress\.ingress_fault\.fault"):
         schema_of(JSON.read_bytes(), info)
+
+
+@pytest.mark.parametrize(("bits", "form"), [(0, "a string"), (32, "32 bits")])
+def test_translated_values_are_refused_by_name(bits: int, form: str) -> None:
+    info = read_p4info(DATA / "match.p4info.txtpb")
+    new = info.type_info.new_types["port_id_t"].translated_type
+    new.uri = "port"
+    if bits:
+        new.sdn_bitwidth = bits
+    else:
+        new.sdn_string.SetInParent()
+    field = info.tables[0].match_fields[0]
+    width, field.type_name.name = field.bitwidth, "port_id_t"
+    json = (DATA / "match.json").read_bytes()
+    schema_of(json, info)  # a translation to as many bits changes no number
+    field.bitwidth = bits
+    text = rf"^match field {field.name} of table .*: type port_id_t is translated to {form} "
+    with pytest.raises(P4RuntimeError, match=text):
+        schema_of(json, info)
+    field.bitwidth = width
+    param = next(a.params[0] for a in info.actions if a.params)
+    param.bitwidth, param.type_name.name = bits, "port_id_t"
+    with pytest.raises(P4RuntimeError, match=rf"^parameter {param.name} of .* to {form} "):
+        schema_of(json, info)
+
+
+def test_a_packet_in_with_a_translated_port_is_refused_by_name() -> None:
+    json = (DATA / "again.json").read_bytes()
+    program = read_program(json)
+    kind = next(h.type for h in program.headers.values() if not h.metadata)
+    info = read_p4info(DATA / "again.p4info.txtpb")
+    header = info.controller_packet_metadata.add()
+    header.preamble.name = "packet_in"
+    for number, field in enumerate(kind.fields, 1):
+        header.metadata.add(id=number, name=field.name, bitwidth=field.width)
+    schema_of(json, info)
+    info.type_info.new_types["port_id_t"].translated_type.sdn_bitwidth = 32
+    header.metadata[0].type_name.name, header.metadata[0].bitwidth = "port_id_t", 32
+    with pytest.raises(P4RuntimeError, match=r"^metadata .* of packet_in: type port_id_t is translated "):
+        schema_of(json, info)
 
 
 def state_of(match: tuple[Schema, Names], name: str) -> TableState:

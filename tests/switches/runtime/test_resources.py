@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 
 from mrclab.linux import bpf
 from mrclab.switches.p4_model import Exact, Interpreter, Meter, Rule
@@ -33,6 +35,7 @@ from tests.support.switch_kit import (
 
 pytestmark = [pytest.mark.root, pytest.mark.parallel]
 Code = grpc.StatusCode
+RECONCILE_AND_COMMIT = p4r.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
 SIZE = 60
 GREEN, YELLOW, RED = 0, 1, 2
 
@@ -252,6 +255,32 @@ def test_colours_are_counted(ebpf: Switch, namespace: Namespace) -> None:
     assert counts(read.direct_meter_entry.counter_data.red) == (0, 0)
 
 
+def test_the_frames_of_a_deleted_entry_are_not_counted_for_a_new_one(
+    ebpf: Switch, namespace: Namespace
+) -> None:
+    s, old, done = ebpf, ebpf.entry(1), threading.Event()
+    others = [s.entry(a) for a in range(100, 160)]  # no frame hits them
+    wanted = p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry())
+    s.client.write(insert(old))
+
+    def send() -> None:
+        with namespace.packet_socket("h1") as out:
+            while not done.is_set():
+                out.send(frame(0, 1))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        for _ in range(5):
+            s.client.write(delete(old), *(insert(e) for e in others))
+            read = [e.direct_counter_entry.data for e in s.client.read(wanted)]
+            s.client.write(*(delete(e) for e in others), insert(old))
+            assert [counts(data) for data in read] == [(0, 0)] * len(others)
+    finally:
+        done.set()
+        sender.join()
+
+
 def test_a_default_entry_has_a_counter_and_a_meter(ebpf: Switch, namespace: Namespace) -> None:
     s = ebpf
     s.client.write(insert(s.entry(1)))
@@ -291,6 +320,50 @@ def test_a_default_entry_has_a_counter_and_a_meter(ebpf: Switch, namespace: Name
     # Each entry has a separate counter.
     (hit,) = s.client.read(p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry()))
     assert counts(hit.direct_counter_entry.data) == (1, SIZE)
+
+
+def test_reconciling_keeps_the_counters_and_meters_of_default_and_const_entries(ebpf: Switch) -> None:
+    client, names = ebpf.client, ebpf.names
+    program = json.loads((DATA / "resources.json").read_bytes())
+    (table,) = [t for t in program["pipelines"][0]["tables"] if t["name"] == "I.limited"]
+    default = names.entry("I.limited", {}, "I.note")  # the default action of the program
+    default.is_default_action = True
+    config(default.meter_config, (1, 2, 3, 4))
+    default.counter_data.packet_count = 5
+    asked = p4r.TableEntry(table_id=default.table_id)
+    asked.meter_config.SetInParent()
+    asked.counter_data.SetInParent()
+    asked_default = p4r.TableEntry()
+    asked_default.CopyFrom(asked)
+    asked_default.is_default_action = True
+    wanted = [p4r.Entity(table_entry=e) for e in (asked, asked_default)]
+    const = names.entry("I.limited", {"hdr.key.a": 3})
+    config(const.meter_config, (5, 6, 7, 8))
+    const.counter_data.packet_count = 9
+    info = p4i.P4Info()
+    info.CopyFrom(names.info)
+    names.tables["I.limited"].is_const_table = True
+    table["entries"] = [
+        {
+            "match_key": [{"match_type": "exact", "key": "0x3"}],
+            "action_entry": {"action_id": table["action_ids"][1], "action_data": []},
+        }
+    ]
+    client.set_pipeline(json.dumps(program).encode(), names.info)
+    other = names.entry("I.limited", {}, "I.mark", 8)
+    other.is_default_action = True
+    other.counter_data.packet_count = 5
+    config(other.meter_config, (1, 2, 3, 4))
+    for number, entry in enumerate((default, other)):
+        client.write(modify(const), modify(entry))
+        before = client.read(*wanted)
+        assert [e.table_entry.counter_data.packet_count for e in before] == [9, 5]
+        program["program"] = f"another{number}.p4"
+        client.set_pipeline(json.dumps(program).encode(), names.info, RECONCILE_AND_COMMIT)
+        assert client.read(*wanted) == before
+    del table["entries"]  # the counters of a const entry go with the entry
+    client.set_pipeline(json.dumps(program).encode(), info, RECONCILE_AND_COMMIT)
+    assert client.read(*wanted) == before[1:]
 
 
 def test_idle_entries_are_notified(ebpf: Switch, namespace: Namespace) -> None:

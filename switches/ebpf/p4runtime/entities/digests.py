@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finsy.proto import p4d, p4r, p4t
+from finsy.proto import p4r
 
 from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import Schema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.p4runtime.values import encode
 from mrclab.switches.ebpf.runtime.digests import DigestConfig, ReadyList
 from mrclab.switches.ebpf.runtime.transaction import Transaction
 
@@ -65,28 +64,7 @@ def digest_list(ready: ReadyList, schema: Schema, timestamp_ns: int) -> p4r.Stre
     out = p4r.StreamMessageResponse()
     out.digest.digest_id, out.digest.list_id = ready.digest, ready.number
     out.digest.timestamp = timestamp_ns
-    spec, types = schema.digests[ready.digest]
     for message in ready.messages:
         assert isinstance(message, tuple)
-        _write(spec, types, iter(message), out.digest.data.add())
+        schema.types.write(schema.digests[ready.digest], iter(message), out.digest.data.add())
     return out
-
-
-def _write(spec: p4t.P4DataTypeSpec, types: p4t.P4TypeInfo, values: Iterator[int], to: p4d.P4Data) -> None:
-    """Fill a P4Data message of a given type with the values of the type's fields, in order."""
-    match spec.WhichOneof("type_spec"):
-        case "struct":
-            for member in types.structs[spec.struct.name].members:
-                _write(member.type_spec, types, values, to.struct.members.add())
-        case "tuple":
-            for part in spec.tuple.members:
-                _write(part, types, values, to.tuple.members.add())
-        case "header":
-            to.header.is_valid = True
-            for field in types.headers[spec.header.name].members:
-                del field
-                to.header.bitstrings.append(encode(next(values)))
-        case "bool":
-            to.bool = bool(next(values))
-        case _:
-            to.bitstring = encode(next(values))

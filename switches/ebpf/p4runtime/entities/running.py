@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from finsy.proto import p4r
+from finsy.proto import p4d, p4r
 
 from mrclab.linux.bpf import ANY, LOCK, Prepared
 from mrclab.linux.ring_buffer import RingReader
@@ -57,9 +57,15 @@ class CounterCells:
 
     def set(self, index: int, cells: int, cell: int, counts: Counts, tx: Transaction) -> None:
         """Set a counter: cell `cell` of counter map `index`, which has `cells` cells."""
-        packets, octets = self._datapath.cell(index, cells, cell)
         key, before = (index, cell), self._base.get((index, cell))
-        self._base[key] = (packets - counts[0], octets - counts[1])
+
+        def begin() -> None:
+            packets, octets = self._datapath.cell(index, cells, cell)
+            self._base[key] = (packets - counts[0], octets - counts[1])
+
+        begin()
+        # The cell may be that of an entry which the batch deletes: until then, frames still count there.
+        tx.late.append(begin)
 
         def undo() -> None:
             if before is None:
@@ -252,41 +258,88 @@ def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
         getattr(entity, name).SetInParent()
         if name == "table_entry" and kind == modify:
             entity.table_entry.is_default_action = True
-        elif name == "table_entry":
+        if name == "table_entry":
             entity.table_entry.counter_data.SetInParent()
             entity.table_entry.meter_config.SetInParent()
         yield kind, entity
 
 
-def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running: Running) -> None:
-    """Copy all entities of `old` to `new`, which belongs to `running`. Raise P4RuntimeError if this fails."""
+def carry_over(
+    old: Mapping[str, Entities], new: Mapping[str, Entities], before: Running, running: Running
+) -> None:
+    """Copy all entities of `old` to `new`. Raise P4RuntimeError if this fails.
+
+    `old` belongs to `before`, and `new` belongs to `running`, which has the entries of its program.
+    """
+    tx = Transaction()
+    for table, state in running.tables.items():
+        if table in before.tables:
+            for ident in before.tables[table].deleted() & state.entries.keys():
+                state.delete(ident, tx)
+    running.apply(tx)
     for kind, wanted in _wanted():
         name = wanted.WhichOneof("entity")
         assert name is not None
         if name not in old:
             continue
         for entity in old[name].read(wanted):
-            if entity.table_entry.is_const or not _differs(entity, new[name]):
-                continue
-            tx = Transaction()
-            new[name].write(p4r.Update(type=kind, entity=entity), tx)
-            running.apply(tx)
+            update = _copying(kind, entity, new[name])
+            if update is not None:
+                tx = Transaction()
+                try:
+                    new[name].write(update, tx)
+                except P4RuntimeError as exc:
+                    if name != "table_entry" or exc.code is not Code.ALREADY_EXISTS:
+                        raise
+                    tx.undo()  # the program has an entry with this key: change its action
+                    update.type, tx = p4r.Update.MODIFY, Transaction()
+                    new[name].write(update, tx)
+                running.apply(tx)
 
 
-def _differs(entity: p4r.Entity, there: Entities) -> bool:
-    """Return True if an entity must be copied: the new program does not have an equal entity."""
-    if entity.table_entry.is_default_action:
-        key = p4r.Entity()
-        key.table_entry.table_id, key.table_entry.is_default_action = entity.table_entry.table_id, True
-    elif entity.HasField("counter_entry"):
-        return entity.counter_entry.data != p4r.CounterData()
+_ZEROS = (p4d.P4Data(bitstring=b"\0"), p4d.P4Data(enum_value=b"\0"), p4d.P4Data(bool=False))
+
+
+def _copying(kind: p4r.Update.Type.ValueType, entity: p4r.Entity, there: Entities) -> p4r.Update | None:
+    """Return the update that copies an entity to the new program; None if there is nothing to copy."""
+    needed = True
+    if entity.table_entry.is_default_action or entity.table_entry.is_const:
+        return _copying_own(entity.table_entry, there)
+    if entity.HasField("counter_entry"):
+        needed = entity.counter_entry.data != p4r.CounterData()
     elif entity.HasField("meter_entry"):
-        return entity.meter_entry.HasField("config")
+        needed = entity.meter_entry.HasField("config")
     elif entity.HasField("register_entry"):
-        return entity.register_entry.data.bitstring != b"\0"
-    else:
-        return True
+        needed = entity.register_entry.data not in _ZEROS
+    return p4r.Update(type=kind, entity=entity) if needed else None
+
+
+def _copying_own(old: p4r.TableEntry, there: Entities) -> p4r.Update | None:
+    """Return the update that copies a default or const entry, which the new program may have too.
+
+    A const entry belongs to the program, so only its counter and its meter are copied.
+    """
+    key = p4r.TableEntry(
+        table_id=old.table_id, match=old.match, priority=old.priority, is_default_action=old.is_default_action
+    )
+    key.counter_data.SetInParent()
+    key.meter_config.SetInParent()
     try:
-        return entity not in list(there.read(key))
+        read = [e.table_entry for e in there.read(p4r.Entity(table_entry=key))]
     except P4RuntimeError:
-        return True
+        read = []
+    new = next((e for e in read if list(e.match) == list(old.match)), None)
+    if new == old or (new is None and old.is_const):
+        return None
+    entry = p4r.TableEntry()
+    entry.CopyFrom(old)
+    entry.is_const = False
+    if new is not None:
+        if not new.HasField("counter_data"):
+            entry.ClearField("counter_data")
+        same = all(getattr(new, f) == getattr(old, f) for f in ("action", "metadata", "controller_metadata"))
+        if same or old.is_const:
+            entry.ClearField("action")
+    if not any(entry.HasField(f) for f in ("action", "counter_data", "meter_config")):
+        return None
+    return p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(table_entry=entry))

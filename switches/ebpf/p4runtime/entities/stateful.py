@@ -10,7 +10,7 @@ from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.entities.tables import TableEntries
 from mrclab.switches.ebpf.p4runtime.schema import Schema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.p4runtime.values import decode, encode, need_modify, read_rates, write_rates
+from mrclab.switches.ebpf.p4runtime.values import need_modify, read_rates, write_rates
 from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
@@ -184,14 +184,14 @@ class RegisterEntries:
         if register is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"no register {entry.register_id}")
         cells = self.schema.cells(register.name, register.size, entry)
-        if entry.data.WhichOneof("data") != "bitstring":
-            raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{register.name} takes a bit string")
-        value = decode(entry.data.bitstring, register.width, register.name)
+        spec = self.schema.register_types[entry.register_id]
+        value = self.schema.types.read(spec, entry.data, register.width, register.name)
         datapath = self.running.datapath
         for cell in cells:
             (before,) = datapath.register_cells(register, range(cell, cell + 1))
             tx.on_undo(lambda c=cell, b=before: datapath.set_register_cell(register, c, b))  # type: ignore[misc]
             datapath.set_register_cell(register, cell, value)
+            tx.cells += 1
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
         """Yield one cell, all cells of a register, or all cells of all registers."""
@@ -205,5 +205,5 @@ class RegisterEntries:
             values = self.running.datapath.register_cells(register, cells)
             for at, value in zip(cells, values, strict=True):
                 entry = p4r.RegisterEntry(register_id=register_id, index=p4r.Index(index=at))
-                entry.data.bitstring = encode(value)
+                self.schema.types.write(self.schema.register_types[register_id], iter((value,)), entry.data)
                 yield p4r.Entity(register_entry=entry)
