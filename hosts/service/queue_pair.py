@@ -165,7 +165,10 @@ class ServiceQp:
         elif state == RTS and self.state == RTR:
             self._endpoint.qps[self.qpn].begin_at(values["sq_psn"] & 0xFFFFFF)
         elif state == ERR:
+            connected = self._endpoint.qps[self.qpn].connected
             self._fail(Status.FLUSHED, "the program chose the error state")
+            if not connected:  # otherwise `on_error` flushes the posted receives
+                self._pass_receives()
             return
         self._set_state(state)
 

@@ -146,6 +146,16 @@ def test_an_error_flushes_receives_in_the_order_of_posting(wire: Wire, connected
     assert a.poll() == [(number, FLUSHED, 0) for number in range(5)]
 
 
+def test_receives_posted_before_the_error_state_are_flushed_without_another_post(wire: Wire) -> None:
+    program = Program(wire.a)
+    program.make_qp()
+    for number in range(3):
+        program.post_receive(number)
+    wire.run()
+    program.call("MODIFY_QP", program.qpn, ERR)
+    assert program.poll() == [(number, FLUSHED, 0) for number in range(3)]
+
+
 def test_a_false_count_of_receives_ends_its_own_session_alone(
     wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
 ) -> None:
