@@ -339,7 +339,7 @@ class ServiceQp:
         """Pass posted receives to the endpoint, or flush them in the error state. Return their number."""
         before = self._passed
         connected = self._endpoint.qps[self.qpn].connected
-        while self._passed - self._received < self.rings.receive_slots:
+        for _ in range(self.rings.receive_slots - (self._passed - self._received)):
             wr_id = self.rings.take_receive()
             if wr_id is None:
                 break

@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import random
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -154,6 +155,28 @@ def test_receives_posted_before_the_error_state_are_flushed_without_another_post
     wire.run()
     program.call("MODIFY_QP", program.qpn, ERR)
     assert program.poll() == [(number, FLUSHED, 0) for number in range(3)]
+
+
+def test_a_program_that_posts_receives_without_end_does_not_hold_the_nic(wire: Wire) -> None:
+    program = Program(wire.a)
+    program.make_qp(slots=8192)
+    program.call("MODIFY_QP", program.qpn, ERR)
+    words = memoryview(program.rings.map).cast("I")
+    taken, posted = WORDS["QP_RQ_CONS"], WORDS["QP_RQ_PROD"]
+    words[posted] = 8192
+    program.ring()
+    test = os.getpid()
+    pid = os.fork()
+    if not pid:
+        while os.getppid() == test:
+            words[posted] = words[taken] + 8192 & 0xFFFFFFFF
+        os._exit(0)
+    try:
+        assert program.session.take() == 8192
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        words.release()
 
 
 def test_a_false_count_of_receives_ends_its_own_session_alone(
