@@ -225,7 +225,10 @@ class ServiceQp:
         flushed = self._pass_receives() if self.state == ERR else 0
         if self.state not in (RTS, ERR):
             return 0
-        count = min(PER_TURN, self.rings.posted())
+        waiting = self.rings.posted()
+        if len(self._pending) + waiting > self.rings.send_slots:
+            raise RingError(f"more than {self.rings.send_slots} requests that are not completed")
+        count = min(PER_TURN, waiting)
         for number in range(count):
             if self.held_bytes >= QP_HELD_BYTES or self._copies.held_bytes >= HELD_BYTES:
                 return number

@@ -179,6 +179,20 @@ def test_a_program_that_posts_receives_without_end_does_not_hold_the_nic(wire: W
         words.release()
 
 
+def test_requests_beyond_the_send_queue_end_the_session(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
+) -> None:
+    """Without this limit, empty writes to a silent peer would fill the memory of the NIC service."""
+    (a, _), (here, there) = programs, areas
+    lkey = a.register(here.address, here.length)
+    for number in range(16):
+        a.post(number, here.address, 0, lkey, there.address, 1)
+    assert a.session.take() == 16
+    a.post(16, here.address, 0, lkey, there.address, 1)
+    with pytest.raises(RingError):
+        a.session.take()
+
+
 def test_a_false_count_of_receives_ends_its_own_session_alone(
     wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
 ) -> None:
