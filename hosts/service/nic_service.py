@@ -166,8 +166,10 @@ class NicService:
                 session.raise_event(PORT_ACTIVE if self._port_mask else PORT_ERR, 1)
 
     def _serve(self) -> None:
-        for fd, _ in self._poll.poll(0):
-            if wait := self._waits.get(fd):
+        found = [(fd, self._waits.get(fd)) for fd, _ in self._poll.poll(0)]
+        for fd, wait in found:
+            # An earlier event may have closed the descriptor, and a new session may have the same number.
+            if wait is not None and self._waits.get(fd) is wait:
                 wait()
 
     def _accept(self) -> None:
