@@ -185,17 +185,21 @@ class NicService:
             LOGGER.warning("refused process %d of user %d", pid, uid)
             connection.close()
             return
+        pidfd = -1
         try:
             try:
                 pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
             except OSError:
                 pidfd = os.pidfd_open(pid)  # before Linux 6.5
-        except OSError:
+            session = Session(
+                connection, pid, self._endpoint, self._fabric, self._host, self._control, self._recordings
+            )
+        except OSError as error:
+            LOGGER.warning("refused process %d: %s", pid, error)
             connection.close()
+            if pidfd >= 0:
+                os.close(pidfd)
             return
-        session = Session(
-            connection, pid, self._endpoint, self._fabric, self._host, self._control, self._recordings
-        )
         fds = connection.fileno(), session.doorbell, pidfd
         self._sessions[fds[0]] = session
         self._waits[fds[0]] = lambda: self._request(session, uid)

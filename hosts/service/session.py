@@ -83,9 +83,16 @@ class Session:
         self._endpoint, self._fabric, self._host = endpoint, fabric, host
         self._memory: ProgramMemory | None = None
         self._page: SharedMemory | None = None
-        self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._events, self._events_out = os.pipe2(os.O_CLOEXEC)
+        fds: list[int] = []
+        try:
+            fds += [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)]
+            fds += [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)]
+            fds += os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        self.doorbell, self._wake, self._events, self._events_out = fds
         os.set_blocking(self._events_out, False)
         self._regions: dict[int, Region] = {}
         self._channels: dict[int, int] = {}

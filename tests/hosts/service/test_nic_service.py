@@ -1,8 +1,9 @@
-"""The loop of a NIC service: connections that begin and end at the same time."""
+"""The loop of a NIC service: connections that begin and end at the same time, and too few descriptors."""
 
 from __future__ import annotations
 
 import os
+import resource
 import select
 import socket
 import subprocess
@@ -144,3 +145,33 @@ def test_the_end_of_a_program_does_not_end_a_session_that_begins_at_the_same_tim
         Client(connection).make_qp()
     for fd in (*fillers, connection.detach()):
         os.close(fd)
+
+
+@pytest.mark.parametrize("left", range(6))
+def test_too_few_descriptors_refuse_a_program_and_nothing_else(running: Running, left: int) -> None:
+    """A program can use up the descriptors, with channels for example."""
+    running.device.pause()
+    connection = running.connect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(int(name) for name in os.listdir("/proc/self/fd")) + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    taken = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        for _ in range(left):
+            os.close(taken.pop())
+        before = set(os.listdir("/proc/self/fd")) if left else set()
+        running.device.go_on()
+        connection.settimeout(10 if left else 0.5)
+        with suppress(TimeoutError):
+            assert connection.recv(1) == b""
+        connection.close()
+        assert running.thread.is_alive()
+        assert not left or set(os.listdir("/proc/self/fd")) <= before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in taken:
+            os.close(fd)
+    Client(running.connect()).make_qp()
