@@ -156,6 +156,13 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *verbs, int cqe, void *us
     return &cq->ibv;
 }
 
+/* Wait until all events of an object are acknowledged. The caller holds the context's lock. */
+static void await_acknowledged(struct context *context, const uint32_t *events, const uint32_t *acknowledged)
+{
+    while (*acknowledged != *events)
+        pthread_cond_wait(&context->acknowledged, &context->lock);
+}
+
 EXPORT int ibv_destroy_cq(struct ibv_cq *verbs)
 {
     struct cq *cq = cq_of(verbs);
@@ -164,14 +171,11 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *verbs)
 
     if (error && !session_died(&context->session))
         return error;
-    pthread_mutex_lock(&verbs->mutex);
-    while (cq->acknowledged != cq->events)
-        pthread_cond_wait(&verbs->cond, &verbs->mutex);
-    pthread_mutex_unlock(&verbs->mutex);
     pthread_mutex_lock(&context->lock);
     for (uint32_t i = 0; i < WIRE_MAX_CQ; i++)
         if (context->cqs[i] == cq)
             context->cqs[i] = NULL;
+    await_acknowledged(context, &cq->events, &cq->acknowledged);
     pthread_mutex_unlock(&context->lock);
     if (verbs->channel)
         __atomic_sub_fetch(&verbs->channel->refcnt, 1, __ATOMIC_SEQ_CST);
@@ -210,10 +214,12 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **fo
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *verbs, unsigned count)
 {
-    pthread_mutex_lock(&verbs->mutex);
+    struct context *context = cq_of(verbs)->context;
+
+    pthread_mutex_lock(&context->lock);
     cq_of(verbs)->acknowledged += count;
-    pthread_cond_broadcast(&verbs->cond);
-    pthread_mutex_unlock(&verbs->mutex);
+    pthread_cond_broadcast(&context->acknowledged);
+    pthread_mutex_unlock(&context->lock);
 }
 
 static int refuse_type(enum ibv_qp_type type)
@@ -373,6 +379,9 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *verbs)
     if (error && !session_died(&context->session))
         return error;
     remove_qp(context, qp);
+    pthread_mutex_lock(&context->lock);
+    await_acknowledged(context, &qp->events, &qp->acknowledged);
+    pthread_mutex_unlock(&context->lock);
     munmap((void *)(uintptr_t)qp->words, qp->bytes);
     pthread_mutex_destroy(&qp->send_lock);
     pthread_mutex_destroy(&qp->receive_lock);

@@ -25,7 +25,14 @@ REFUSALS = 19
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[dict[str, Path]]:
-    with built(pair="pair", mrc="pair", refusals="refusals", loader="loader", connects="connects") as made:
+    with built(
+        pair="pair",
+        mrc="pair",
+        refusals="refusals",
+        loader="loader",
+        connects="connects",
+        destroys="destroys",
+    ) as made:
         yield made
 
 
@@ -125,6 +132,15 @@ def test_connections_leave_no_descriptors_behind(services: Services, programs: d
         assert "ok 100 connections" in _end(server)
     assert all(last <= first for first, last in zip(*found, strict=True)), found
     _await_no_objects(services)
+
+
+def test_objects_are_destroyed_after_their_events_are_acknowledged(
+    services: Services, programs: dict[str, Path]
+) -> None:
+    """Otherwise another thread would use a queue pair or a queue that no longer exists."""
+    here, there = services.paths
+    with _start(here, programs["destroys"], there) as program:
+        assert _end(program) == "ok\n"
 
 
 @pytest.mark.parametrize("victim", ["server", "client"])
