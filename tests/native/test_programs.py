@@ -20,7 +20,7 @@ from tests.support.native_services import TIMEOUT_S, Services, free_port, runnin
 
 pytestmark = needs_compiler
 SIZE, COUNT = "20000", "64"
-REFUSALS = 19
+REFUSALS = 23
 
 
 @pytest.fixture(scope="module")
