@@ -32,6 +32,7 @@ def programs() -> Iterator[dict[str, Path]]:
         loader="loader",
         connects="connects",
         destroys="destroys",
+        ended="ended",
     ) as made:
         yield made
 
@@ -141,6 +142,13 @@ def test_objects_are_destroyed_after_their_events_are_acknowledged(
     here, there = services.paths
     with _start(here, programs["destroys"], there) as program:
         assert _end(program) == "ok\n"
+
+
+def test_polling_after_the_end_of_the_session_does_not_touch_queue_pairs_in_the_making(
+    services: Services, programs: dict[str, Path]
+) -> None:
+    with _start(services.paths[0], programs["ended"]) as program:
+        assert (_end(program), program.returncode) == ("ok\n", 0)
 
 
 @pytest.mark.parametrize("victim", ["server", "client"])
