@@ -309,6 +309,21 @@ def test_one_program_cannot_use_what_another_made(
     assert (1, LOC_PROT, 0) in other.poll()
 
 
+@pytest.mark.parametrize("owner", ["another domain", "another program"])
+def test_a_peer_writes_only_to_the_domain_of_the_queue_pair(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area], owner: str
+) -> None:
+    (a, b), (here, there) = programs, areas
+    other = b if owner == "another domain" else Program(wire.b)
+    rkey = other.register(there.address, there.length, domain=2 if other is b else 1)
+    here.fill(b"written")
+    a.post(1, here.address, 7, a.register(here.address, here.length), there.address, rkey)
+    wire.run()
+    assert a.poll() == [(1, REMOTE_OPERATION, 0)]
+    assert there.bytes(7) == bytes(7)
+    assert _events(b) == [(QP_ACCESS_ERR, b.qpn)]
+
+
 @pytest.mark.parametrize(
     ("name", "args", "error"),
     [
