@@ -62,7 +62,7 @@ EVENTS: Mapping[Status, int] = {
 }
 """The asynchronous event for each failure on the receiving side."""
 HELD_BYTES = 64 << 20
-"""Limit for the bytes of payload copies in a session. Above this limit further requests wait."""
+"""Bytes of payload copies in a session from which on further requests wait. One message may exceed them."""
 QP_HELD_BYTES = 1 << 20
 """Limit for the payload copies of one queue pair. More copies would not fit into the CPU's cache."""
 MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
