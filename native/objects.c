@@ -415,22 +415,28 @@ EXPORT int ibv_modify_qp(struct ibv_qp *verbs, struct ibv_qp_attr *attr, int mas
 {
     const int to_rtr = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     struct qp *qp = qp_of(verbs);
-    struct ibv_qp_attr *kept = &qp->attr;
+    struct ibv_qp_attr next = qp->attr;
 
-    keep_attributes(kept, attr, mask);
-    if (!(mask & IBV_QP_STATE))
+    if (mask & IBV_QP_PORT && attr->port_num != 1)
+        return EINVAL;
+    keep_attributes(&next, attr, mask);
+    if (!(mask & IBV_QP_STATE)) {
+        qp->attr = next;
         return 0;
+    }
     if ((attr->qp_state == IBV_QPS_RTR && (mask & to_rtr) != to_rtr) ||
         (attr->qp_state == IBV_QPS_RTS && verbs->state == IBV_QPS_RTR && !(mask & IBV_QP_SQ_PSN)))
         return EINVAL;
     if (attr->qp_state == IBV_QPS_RTR && !attr->ah_attr.is_global)
         return refuse("an address without a GID", "set is_global and grh.dgid, as for RoCE");
-    const uint64_t args[] = {verbs->qp_num, attr->qp_state, kept->dest_qp_num,
-                             kept->rq_psn,  kept->sq_psn,   kept->path_mtu};
-    int error = session_call(&qp->context->session, WIRE_OP_MODIFY_QP, args, 6, kept->ah_attr.grh.dgid.raw, NULL,
+    const uint64_t args[] = {verbs->qp_num, attr->qp_state, next.dest_qp_num,
+                             next.rq_psn,   next.sq_psn,    next.path_mtu};
+    int error = session_call(&qp->context->session, WIRE_OP_MODIFY_QP, args, 6, next.ah_attr.grh.dgid.raw, NULL,
                              NULL, 0);
-    if (!error)
+    if (!error) {
         verbs->state = attr->qp_state;
+        qp->attr = next;
+    }
     return error;
 }
 

@@ -33,6 +33,7 @@ def programs() -> Iterator[dict[str, Path]]:
         connects="connects",
         destroys="destroys",
         ended="ended",
+        attributes="attributes",
     ) as made:
         yield made
 
@@ -133,6 +134,13 @@ def test_connections_leave_no_descriptors_behind(services: Services, programs: d
         assert "ok 100 connections" in _end(server)
     assert all(last <= first for first, last in zip(*found, strict=True)), found
     _await_no_objects(services)
+
+
+def test_a_refused_change_of_attributes_changes_nothing(
+    services: Services, programs: dict[str, Path]
+) -> None:
+    with _start(services.paths[0], programs["attributes"]) as program:
+        assert _end(program) == "ok\n"
 
 
 def test_objects_are_destroyed_after_their_events_are_acknowledged(
