@@ -327,6 +327,7 @@ struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init, bool 
     qp->max_inline = init->cap.max_inline_data;
     qp->sig_all = init->sq_sig_all;
     qp->init = *init;
+    qp->attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE; /* the API's own sample sets no access flags */
     pthread_mutex_init(&qp->send_lock, NULL);
     pthread_mutex_init(&qp->receive_lock, NULL);
     verbs->context = pd->context;
@@ -430,8 +431,9 @@ EXPORT int ibv_modify_qp(struct ibv_qp *verbs, struct ibv_qp_attr *attr, int mas
     if (attr->qp_state == IBV_QPS_RTR && !attr->ah_attr.is_global)
         return refuse("an address without a GID", "set is_global and grh.dgid, as for RoCE");
     const uint64_t args[] = {verbs->qp_num, attr->qp_state, next.dest_qp_num,
-                             next.rq_psn,   next.sq_psn,    next.path_mtu};
-    int error = session_call(&qp->context->session, WIRE_OP_MODIFY_QP, args, 6, next.ah_attr.grh.dgid.raw, NULL,
+                             next.rq_psn,   next.sq_psn,    next.path_mtu,
+                             !(next.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)};
+    int error = session_call(&qp->context->session, WIRE_OP_MODIFY_QP, args, 7, next.ah_attr.grh.dgid.raw, NULL,
                              NULL, 0);
     if (!error) {
         verbs->state = attr->qp_state;

@@ -19,6 +19,7 @@ from mrclab.hosts.mrc.connection import QpAttributes
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
 from mrclab.hosts.nic.routes import nic_addresses, paths_for
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.memory import MemoryRegion
 from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.shared_memory import (
     FLAGS,
@@ -110,13 +111,15 @@ class ServiceQp:
         *,
         sig_all: bool,
         cookie: int,
+        regions: dict[int, MemoryRegion],
         recordings: Recordings,
     ) -> None:
         """Create the queue pair in the endpoint.
 
         ``cqs`` are the completion queues for sends and for receives. ``read(lkey, address, length)`` returns
-        the program's bytes or raises MemoryFaultError. Completions carry the program's ``cookie``.
-        ``raise_event(type, qpn)`` reports an asynchronous event. ``copies`` is shared by the whole session.
+        the program's bytes or raises MemoryFaultError. The peer may write to ``regions``. Completions carry
+        the program's ``cookie``. ``raise_event(type, qpn)`` reports an asynchronous event. ``copies`` is
+        shared by the whole session.
         """
         self._endpoint, self._profiles = endpoint, profiles
         self._ev_profile = 0
@@ -129,6 +132,8 @@ class ServiceQp:
         self._copies = copies
         self._sig_all = sig_all
         self._cookie = cookie
+        self._regions = regions
+        self.accept_writes(True)
         self._recordings = recordings
         self._peer = ("", 0)
         self._pending: deque[Posted] = deque()
@@ -140,6 +145,10 @@ class ServiceQp:
 
     def _set_state(self, state: int) -> None:
         self.state = self.rings.memory.words[_STATE] = state
+
+    def accept_writes(self, accepted: bool) -> None:
+        """Let the peer write to the regions of the queue pair's domain, or to none."""
+        self._endpoint.qps[self.qpn].responder.regions = self._regions if accepted else {}
 
     def close(self) -> None:
         """Remove the queue pair."""

@@ -334,20 +334,21 @@ class Session:
             self._copies,
             sig_all=bool(sig_all),
             cookie=cookie & 0xFFFFFFFF,
+            regions=domain,
             recordings=self._recordings,
         )
         for cq in cqs:
             cq.users += 1
-        self._endpoint.qps[qp.qpn].responder.regions = domain
         self.qps[qp.qpn] = qp
         fds.append(rings.memory.release_fd())
         return (qp.qpn, rings.send_slots, rings.receive_slots, rings.memory.size_bytes), b"", (fds[-1],)
 
     def _modify_qp(self, a: tuple[int, ...], gid: bytes, _fds: list[int]) -> Answer:
-        _, qpn, state, dest_qpn, rq_psn, sq_psn, mtu = a[:7]
+        _, qpn, state, dest_qpn, rq_psn, sq_psn, mtu, refuses_writes = a[:8]
         values = {"dest_qpn": dest_qpn, "rq_psn": rq_psn, "sq_psn": sq_psn, "mtu_bytes": MTU_BYTES[mtu]}
         peer = addresses.host_of_gid(self._fabric, gid)
         self.qps[qpn].modify(state, self._fabric, self._host, peer, values)
+        self.qps[qpn].accept_writes(not refuses_writes)
         return (), b"", ()
 
     def _limit_qp(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:

@@ -136,10 +136,12 @@ def test_connections_leave_no_descriptors_behind(services: Services, programs: d
     _await_no_objects(services)
 
 
-def test_a_refused_change_of_attributes_changes_nothing(
+def test_attributes_are_checked_and_the_right_to_write_is_one_of_them(
     services: Services, programs: dict[str, Path]
 ) -> None:
-    with _start(services.paths[0], programs["attributes"]) as program:
+    """A refused change of attributes changes nothing."""
+    here, there = services.paths
+    with _start(here, programs["attributes"], there) as program:
         assert _end(program) == "ok\n"
 
 
