@@ -196,9 +196,9 @@ class NicService:
             )
         except OSError as error:
             LOGGER.warning("refused process %d: %s", pid, error)
-            connection.close()
             if pidfd >= 0:
                 os.close(pidfd)
+            connection.close()
             return
         fds = connection.fileno(), session.doorbell, pidfd
         self._sessions[fds[0]] = session
