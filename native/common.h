@@ -39,7 +39,8 @@ struct cq;
 struct context {
     struct verbs_context verbs; /* must be first */
     struct session session;
-    pthread_mutex_t lock; /* protects qps and cqs */
+    pthread_mutex_t lock; /* protects qps, cqs and their numbers of events */
+    pthread_cond_t acknowledged; /* an event was acknowledged */
     struct qp *qps[WIRE_MAX_QP];
     struct cq *cqs[WIRE_MAX_CQ];
     uint32_t empty_polls, next_pd;

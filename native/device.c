@@ -66,6 +66,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     }
     struct ibv_context *verbs = &context->verbs.context;
     pthread_mutex_init(&context->lock, NULL);
+    pthread_cond_init(&context->acknowledged, NULL);
     pthread_mutex_init(&verbs->mutex, NULL);
     context->verbs.sz = sizeof(context->verbs);
     context->verbs.query_port = query_port;
@@ -224,8 +225,10 @@ static void note_event(struct context *context, struct ibv_async_event *event, u
     pthread_mutex_lock(&context->lock);
     if (event->event_type == IBV_EVENT_CQ_ERR) {
         for (uint32_t i = 0; i < WIRE_MAX_CQ; i++)
-            if (context->cqs[i] && context->cqs[i]->id == id)
+            if (context->cqs[i] && context->cqs[i]->id == id) {
                 event->element.cq = &context->cqs[i]->ibv;
+                context->cqs[i]->events++;
+            }
     } else if (event->event_type >= IBV_EVENT_DEVICE_FATAL) {
         event->element.port_num = (int)id;
     } else {
@@ -267,6 +270,14 @@ EXPORT int ibv_get_async_event(struct ibv_context *verbs, struct ibv_async_event
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-    if (event->event_type >= IBV_EVENT_QP_FATAL && event->event_type <= IBV_EVENT_PATH_MIG_ERR)
-        __atomic_add_fetch(&qp_of(event->element.qp)->acknowledged, 1, __ATOMIC_SEQ_CST);
+    if (event->event_type == IBV_EVENT_CQ_ERR) {
+        ibv_ack_cq_events(event->element.cq, 1);
+    } else if (event->event_type <= IBV_EVENT_PATH_MIG_ERR) {
+        struct qp *qp = qp_of(event->element.qp);
+        struct context *context = qp->context;
+        pthread_mutex_lock(&context->lock);
+        qp->acknowledged++;
+        pthread_cond_broadcast(&context->acknowledged);
+        pthread_mutex_unlock(&context->lock);
+    }
 }

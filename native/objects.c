@@ -156,6 +156,13 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *verbs, int cqe, void *us
     return &cq->ibv;
 }
 
+/* Wait until all events of an object are acknowledged. The caller holds the context's lock. */
+static void await_acknowledged(struct context *context, const uint32_t *events, const uint32_t *acknowledged)
+{
+    while (*acknowledged != *events)
+        pthread_cond_wait(&context->acknowledged, &context->lock);
+}
+
 EXPORT int ibv_destroy_cq(struct ibv_cq *verbs)
 {
     struct cq *cq = cq_of(verbs);
@@ -164,14 +171,11 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *verbs)
 
     if (error && !session_died(&context->session))
         return error;
-    pthread_mutex_lock(&verbs->mutex);
-    while (cq->acknowledged != cq->events)
-        pthread_cond_wait(&verbs->cond, &verbs->mutex);
-    pthread_mutex_unlock(&verbs->mutex);
     pthread_mutex_lock(&context->lock);
     for (uint32_t i = 0; i < WIRE_MAX_CQ; i++)
         if (context->cqs[i] == cq)
             context->cqs[i] = NULL;
+    await_acknowledged(context, &cq->events, &cq->acknowledged);
     pthread_mutex_unlock(&context->lock);
     if (verbs->channel)
         __atomic_sub_fetch(&verbs->channel->refcnt, 1, __ATOMIC_SEQ_CST);
@@ -210,10 +214,12 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **fo
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *verbs, unsigned count)
 {
-    pthread_mutex_lock(&verbs->mutex);
+    struct context *context = cq_of(verbs)->context;
+
+    pthread_mutex_lock(&context->lock);
     cq_of(verbs)->acknowledged += count;
-    pthread_cond_broadcast(&verbs->cond);
-    pthread_mutex_unlock(&verbs->mutex);
+    pthread_cond_broadcast(&context->acknowledged);
+    pthread_mutex_unlock(&context->lock);
 }
 
 static int refuse_type(enum ibv_qp_type type)
@@ -321,6 +327,7 @@ struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init, bool 
     qp->max_inline = init->cap.max_inline_data;
     qp->sig_all = init->sq_sig_all;
     qp->init = *init;
+    qp->attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE; /* the API's own sample sets no access flags */
     pthread_mutex_init(&qp->send_lock, NULL);
     pthread_mutex_init(&qp->receive_lock, NULL);
     verbs->context = pd->context;
@@ -373,6 +380,9 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *verbs)
     if (error && !session_died(&context->session))
         return error;
     remove_qp(context, qp);
+    pthread_mutex_lock(&context->lock);
+    await_acknowledged(context, &qp->events, &qp->acknowledged);
+    pthread_mutex_unlock(&context->lock);
     munmap((void *)(uintptr_t)qp->words, qp->bytes);
     pthread_mutex_destroy(&qp->send_lock);
     pthread_mutex_destroy(&qp->receive_lock);
@@ -406,22 +416,29 @@ EXPORT int ibv_modify_qp(struct ibv_qp *verbs, struct ibv_qp_attr *attr, int mas
 {
     const int to_rtr = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     struct qp *qp = qp_of(verbs);
-    struct ibv_qp_attr *kept = &qp->attr;
+    struct ibv_qp_attr next = qp->attr;
 
-    keep_attributes(kept, attr, mask);
-    if (!(mask & IBV_QP_STATE))
+    if (mask & IBV_QP_PORT && attr->port_num != 1)
+        return EINVAL;
+    keep_attributes(&next, attr, mask);
+    if (!(mask & IBV_QP_STATE)) {
+        qp->attr = next;
         return 0;
+    }
     if ((attr->qp_state == IBV_QPS_RTR && (mask & to_rtr) != to_rtr) ||
         (attr->qp_state == IBV_QPS_RTS && verbs->state == IBV_QPS_RTR && !(mask & IBV_QP_SQ_PSN)))
         return EINVAL;
     if (attr->qp_state == IBV_QPS_RTR && !attr->ah_attr.is_global)
         return refuse("an address without a GID", "set is_global and grh.dgid, as for RoCE");
-    const uint64_t args[] = {verbs->qp_num, attr->qp_state, kept->dest_qp_num,
-                             kept->rq_psn,  kept->sq_psn,   kept->path_mtu};
-    int error = session_call(&qp->context->session, WIRE_OP_MODIFY_QP, args, 6, kept->ah_attr.grh.dgid.raw, NULL,
+    const uint64_t args[] = {verbs->qp_num, attr->qp_state, next.dest_qp_num,
+                             next.rq_psn,   next.sq_psn,    next.path_mtu,
+                             !(next.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)};
+    int error = session_call(&qp->context->session, WIRE_OP_MODIFY_QP, args, 7, next.ah_attr.grh.dgid.raw, NULL,
                              NULL, 0);
-    if (!error)
+    if (!error) {
         verbs->state = attr->qp_state;
+        qp->attr = next;
+    }
     return error;
 }
 

@@ -209,7 +209,7 @@ static int flush(struct cq *cq, int count, struct ibv_wc *wc)
     pthread_mutex_lock(&context->lock);
     for (uint32_t i = 0; i < WIRE_MAX_QP; i++) {
         struct qp *qp = context->qps[i];
-        if (!qp)
+        if (!qp || !qp->words) /* no such queue pair, or it is being created */
             continue;
         qp->words[WIRE_QP_STATE] = IBV_QPS_ERR;
         while (done < count && cq_of(qp->ex.qp_base.send_cq) == cq && qp->retired != qp->posted) {

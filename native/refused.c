@@ -34,6 +34,14 @@ int refuse(const char *name, const char *why)
 #define REFUSED_INT(name, why)                                                                                 \
     EXPORT int name(void);                                                                                     \
     int name(void) { return refuse(#name, why); }
+/* For functions that return -1 and set errno, unlike most functions of libibverbs. */
+#define REFUSED_MINUS(name, why)                                                                               \
+    EXPORT int name(void);                                                                                     \
+    int name(void)                                                                                             \
+    {                                                                                                          \
+        refuse(#name, why);                                                                                    \
+        return -1;                                                                                             \
+    }
 #define REFUSED_POINTER(name, why)                                                                             \
     EXPORT void *name(void);                                                                                   \
     void *name(void)                                                                                           \
@@ -58,7 +66,7 @@ REFUSED_INT(ibv_query_srq, NO_SRQ)
 REFUSED_INT(ibv_destroy_srq, NO_SRQ)
 REFUSED_POINTER(ibv_create_ah, NO_AH)
 REFUSED_POINTER(ibv_create_ah_from_wc, NO_AH)
-REFUSED_INT(ibv_init_ah_from_wc, NO_AH)
+REFUSED_MINUS(ibv_init_ah_from_wc, NO_AH)
 REFUSED_INT(ibv_destroy_ah, NO_AH)
 REFUSED_INT(ibv_attach_mcast, NO_MULTICAST)
 REFUSED_INT(ibv_detach_mcast, NO_MULTICAST)
@@ -69,14 +77,14 @@ REFUSED_POINTER(ibv_import_dm, NO_SHARING)
 REFUSED_VOID(ibv_unimport_pd, NO_SHARING)
 REFUSED_VOID(ibv_unimport_mr, NO_SHARING)
 REFUSED_VOID(ibv_unimport_dm, NO_SHARING)
-REFUSED_INT(ibv_rereg_mr, NO_CHANGE)
+REFUSED_MINUS(ibv_rereg_mr, NO_CHANGE) /* -1 is IBV_REREG_MR_ERR_INPUT: the region is as before */
 REFUSED_INT(ibv_resize_cq, NO_CHANGE)
 REFUSED_INT(ibv_set_ece, "there are no vendor options")
 REFUSED_INT(ibv_query_ece, "there are no vendor options")
 REFUSED_INT(ibv_resolve_eth_l2_from_gid, NO_AH)
 REFUSED_POINTER(rdma_create_event_channel, NO_CM)
-REFUSED_INT(rdma_create_id, NO_CM)
-REFUSED_INT(rdma_create_ep, NO_CM)
+REFUSED_MINUS(rdma_create_id, NO_CM)
+REFUSED_MINUS(rdma_create_ep, NO_CM)
 
 /* Programs call this first, and then ibv_reg_mr. So this function fails without printing a line. */
 EXPORT void *ibv_reg_dmabuf_mr(void);

@@ -57,10 +57,11 @@ class Responder:
         *("_ack_to", "_asked", "_at_gap", "_builder", "_coalesce", "_config", "_context_ids"),
         *("_done_psn", "_emit", "_ends", "_immediates", "_keeps_reverse", "_marked", "_max_wimm"),
         *("_merged", "_messages", "_nacks", "_nak", "_own", "_plain", "_rcvd_bytes", "_region"),
-        *("_regions", "_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
+        *("_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
         *("_window_units", "answering", "bitmap", "bytes_placed", "ce_received", "duplicates", "error"),
         *("evs", "malformed", "messages_completed", "nacks_sent", "out_of_window", "packets_placed"),
-        *("penalty", "qpn", "receives", "refusal", "restore", "sacks_sent", "trims_received", "wake"),
+        *("penalty", "qpn", "receives", "refusal", "regions", "restore", "sacks_sent"),
+        *("trims_received", "wake"),
     )
 
     def __init__(
@@ -77,7 +78,8 @@ class Responder:
         self.receives = receives
         self._config = config
         self._builder = builder
-        self._regions = memory.regions
+        self.regions = memory.regions
+        """The regions to which the peer may write, by rkey."""
         self._region: MemoryRegion | None = None
         """The memory region of the last write."""
         self._emit = emit
@@ -187,7 +189,7 @@ class Responder:
         if length:
             region = self._region
             if region is None or region.rkey != packet.rkey or not region.registered:
-                region = self._region = self._regions.get(packet.rkey)
+                region = self._region = self.regions.get(packet.rkey)
             at = -1 if region is None else packet.address - region.address
             if region is None or at < 0 or at + length > region.length or not region.writable:
                 self._end(now_ns, packet, psn, port, Status.REMOTE_ACCESS_ERROR, "")

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import random
+import resource
 import signal
 import socket
 import sys
@@ -34,6 +35,8 @@ def main() -> None:
     """Serve programs. End after the time ``linger_s`` without an attached program."""
     if os.fork():
         os._exit(0)  # the service must not be a child process of the program that starts it
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # programs' channels alone may be 65,536
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     settings = json.loads(sys.stdin.readline())
     fabric = fabric_from_text(settings["fabric"])

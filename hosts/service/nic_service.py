@@ -166,8 +166,10 @@ class NicService:
                 session.raise_event(PORT_ACTIVE if self._port_mask else PORT_ERR, 1)
 
     def _serve(self) -> None:
-        for fd, _ in self._poll.poll(0):
-            if wait := self._waits.get(fd):
+        found = [(fd, self._waits.get(fd)) for fd, _ in self._poll.poll(0)]
+        for fd, wait in found:
+            # An earlier event may have closed the descriptor, and a new session may have the same number.
+            if wait is not None and self._waits.get(fd) is wait:
                 wait()
 
     def _accept(self) -> None:
@@ -183,17 +185,21 @@ class NicService:
             LOGGER.warning("refused process %d of user %d", pid, uid)
             connection.close()
             return
+        pidfd = -1
         try:
             try:
                 pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
             except OSError:
                 pidfd = os.pidfd_open(pid)  # before Linux 6.5
-        except OSError:
+            session = Session(
+                connection, pid, self._endpoint, self._fabric, self._host, self._control, self._recordings
+            )
+        except OSError as error:
+            LOGGER.warning("refused process %d: %s", pid, error)
+            if pidfd >= 0:
+                os.close(pidfd)
             connection.close()
             return
-        session = Session(
-            connection, pid, self._endpoint, self._fabric, self._host, self._control, self._recordings
-        )
         fds = connection.fileno(), session.doorbell, pidfd
         self._sessions[fds[0]] = session
         self._waits[fds[0]] = lambda: self._request(session, uid)

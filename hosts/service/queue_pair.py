@@ -19,6 +19,7 @@ from mrclab.hosts.mrc.connection import QpAttributes
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
 from mrclab.hosts.nic.routes import nic_addresses, paths_for
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.memory import MemoryRegion
 from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.shared_memory import (
     FLAGS,
@@ -62,7 +63,7 @@ EVENTS: Mapping[Status, int] = {
 }
 """The asynchronous event for each failure on the receiving side."""
 HELD_BYTES = 64 << 20
-"""Limit for the bytes of payload copies in a session. Above this limit further requests wait."""
+"""Bytes of payload copies in a session from which on further requests wait. One message may exceed them."""
 QP_HELD_BYTES = 1 << 20
 """Limit for the payload copies of one queue pair. More copies would not fit into the CPU's cache."""
 MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
@@ -110,13 +111,15 @@ class ServiceQp:
         *,
         sig_all: bool,
         cookie: int,
+        regions: dict[int, MemoryRegion],
         recordings: Recordings,
     ) -> None:
         """Create the queue pair in the endpoint.
 
         ``cqs`` are the completion queues for sends and for receives. ``read(lkey, address, length)`` returns
-        the program's bytes or raises MemoryFaultError. Completions carry the program's ``cookie``.
-        ``raise_event(type, qpn)`` reports an asynchronous event. ``copies`` is shared by the whole session.
+        the program's bytes or raises MemoryFaultError. The peer may write to ``regions``. Completions carry
+        the program's ``cookie``. ``raise_event(type, qpn)`` reports an asynchronous event. ``copies`` is
+        shared by the whole session.
         """
         self._endpoint, self._profiles = endpoint, profiles
         self._ev_profile = 0
@@ -129,6 +132,8 @@ class ServiceQp:
         self._copies = copies
         self._sig_all = sig_all
         self._cookie = cookie
+        self._regions = regions
+        self.accept_writes(True)
         self._recordings = recordings
         self._peer = ("", 0)
         self._pending: deque[Posted] = deque()
@@ -140,6 +145,10 @@ class ServiceQp:
 
     def _set_state(self, state: int) -> None:
         self.state = self.rings.memory.words[_STATE] = state
+
+    def accept_writes(self, accepted: bool) -> None:
+        """Let the peer write to the regions of the queue pair's domain, or to none."""
+        self._endpoint.qps[self.qpn].responder.regions = self._regions if accepted else {}
 
     def close(self) -> None:
         """Remove the queue pair."""
@@ -165,7 +174,10 @@ class ServiceQp:
         elif state == RTS and self.state == RTR:
             self._endpoint.qps[self.qpn].begin_at(values["sq_psn"] & 0xFFFFFF)
         elif state == ERR:
+            connected = self._endpoint.qps[self.qpn].connected
             self._fail(Status.FLUSHED, "the program chose the error state")
+            if not connected:  # otherwise `on_error` flushes the posted receives
+                self._pass_receives()
             return
         self._set_state(state)
 
@@ -222,7 +234,10 @@ class ServiceQp:
         flushed = self._pass_receives() if self.state == ERR else 0
         if self.state not in (RTS, ERR):
             return 0
-        count = min(PER_TURN, self.rings.posted())
+        waiting = self.rings.posted()
+        if len(self._pending) + waiting > self.rings.send_slots:
+            raise RingError(f"more than {self.rings.send_slots} requests that are not completed")
+        count = min(PER_TURN, waiting)
         for number in range(count):
             if self.held_bytes >= QP_HELD_BYTES or self._copies.held_bytes >= HELD_BYTES:
                 return number
@@ -336,7 +351,7 @@ class ServiceQp:
         """Pass posted receives to the endpoint, or flush them in the error state. Return their number."""
         before = self._passed
         connected = self._endpoint.qps[self.qpn].connected
-        while self._passed - self._received < self.rings.receive_slots:
+        for _ in range(self.rings.receive_slots - (self._passed - self._received)):
             wr_id = self.rings.take_receive()
             if wr_id is None:
                 break

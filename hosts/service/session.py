@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakValueDictionary
 
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
@@ -50,13 +51,17 @@ Answer = tuple[tuple[int, ...], bytes, tuple[int, ...]]
 """Values, data and descriptors of a reply."""
 
 
+class Domain(dict[int, MemoryRegion]):
+    """A protection domain: its regions by rkey. Peers of its queue pairs may write to these regions only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """Registered memory of a program."""
 
     core: MemoryRegion
     address: int
-    pd: int
+    domain: Domain
 
 
 class SessionOverError(Exception):
@@ -83,11 +88,20 @@ class Session:
         self._endpoint, self._fabric, self._host = endpoint, fabric, host
         self._memory: ProgramMemory | None = None
         self._page: SharedMemory | None = None
-        self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._events, self._events_out = os.pipe2(os.O_CLOEXEC)
+        fds: list[int] = []
+        try:
+            fds += [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)]
+            fds += [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)]
+            fds += os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        self.doorbell, self._wake, self._events, self._events_out = fds
         os.set_blocking(self._events_out, False)
         self._regions: dict[int, Region] = {}
+        self._domains: WeakValueDictionary[int, Domain] = WeakValueDictionary()
+        """The domains that a region or a queue pair uses, by the program's number."""
         self._channels: dict[int, int] = {}
         self._cqs: dict[int, CompletionRing] = {}
         self.qps: dict[int, ServiceQp] = {}
@@ -223,20 +237,30 @@ class Session:
         rights = Access.REMOTE_WRITE if access & REMOTE_WRITE else Access.NONE
         place = RegionPlace(self._memory, address)
         core = self._endpoint.memory.register_at(place, iova, length, rights)
-        self._regions[core.rkey] = Region(core, address, pd)
+        domain = self._domain(pd)
+        domain[core.rkey] = core
+        self._regions[core.rkey] = Region(core, address, domain)
         return (core.rkey,), b"", ()
 
     def _dereg_mr(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:
-        self._endpoint.deregister_memory(self._regions.pop(a[1]).core)
+        region = self._regions.pop(a[1])
+        del region.domain[a[1]]
+        self._endpoint.deregister_memory(region.core)
         return (), b"", ()
 
-    def _read(self, pd: int, lkey: int, address: int, length: int) -> bytes:
+    def _domain(self, number: int) -> Domain:
+        found = self._domains.get(number)
+        if found is None:
+            found = self._domains[number] = Domain()
+        return found
+
+    def _read(self, domain: Domain, lkey: int, address: int, length: int) -> bytes:
         """Return a program's bytes. Raise MemoryFaultError if no region of the domain has the bytes."""
         region = self._regions.get(lkey)
         assert self._memory is not None
         if not length:
             return b""
-        if region is None or region.pd != pd:
+        if region is None or region.domain is not domain:
             raise MemoryFaultError(errno.EACCES, "no such lkey")
         at = address - region.core.address
         if at < 0 or at + length > region.core.length:
@@ -299,17 +323,18 @@ class Session:
         cqs = self._cqs[send_cq], self._cqs[recv_cq]
         rings = WorkRings(max(1, send_slots), max(1, receive_slots))
         self._room(rings.memory)
-
+        domain = self._domain(pd)
         qp = ServiceQp(
             self._endpoint,
             self._control.profiles,
             rings,
             cqs,
-            partial(self._read, pd),
+            partial(self._read, domain),
             self.raise_event,
             self._copies,
             sig_all=bool(sig_all),
             cookie=cookie & 0xFFFFFFFF,
+            regions=domain,
             recordings=self._recordings,
         )
         for cq in cqs:
@@ -319,10 +344,11 @@ class Session:
         return (qp.qpn, rings.send_slots, rings.receive_slots, rings.memory.size_bytes), b"", (fds[-1],)
 
     def _modify_qp(self, a: tuple[int, ...], gid: bytes, _fds: list[int]) -> Answer:
-        _, qpn, state, dest_qpn, rq_psn, sq_psn, mtu = a[:7]
+        _, qpn, state, dest_qpn, rq_psn, sq_psn, mtu, refuses_writes = a[:8]
         values = {"dest_qpn": dest_qpn, "rq_psn": rq_psn, "sq_psn": sq_psn, "mtu_bytes": MTU_BYTES[mtu]}
         peer = addresses.host_of_gid(self._fabric, gid)
         self.qps[qpn].modify(state, self._fabric, self._host, peer, values)
+        self.qps[qpn].accept_writes(not refuses_writes)
         return (), b"", ()
 
     def _limit_qp(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:

@@ -20,12 +20,21 @@ from tests.support.native_services import TIMEOUT_S, Services, free_port, runnin
 
 pytestmark = needs_compiler
 SIZE, COUNT = "20000", "64"
-REFUSALS = 19
+REFUSALS = 23
 
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[dict[str, Path]]:
-    with built(pair="pair", mrc="pair", refusals="refusals", loader="loader", connects="connects") as made:
+    with built(
+        pair="pair",
+        mrc="pair",
+        refusals="refusals",
+        loader="loader",
+        connects="connects",
+        destroys="destroys",
+        ended="ended",
+        attributes="attributes",
+    ) as made:
         yield made
 
 
@@ -125,6 +134,31 @@ def test_connections_leave_no_descriptors_behind(services: Services, programs: d
         assert "ok 100 connections" in _end(server)
     assert all(last <= first for first, last in zip(*found, strict=True)), found
     _await_no_objects(services)
+
+
+def test_attributes_are_checked_and_the_right_to_write_is_one_of_them(
+    services: Services, programs: dict[str, Path]
+) -> None:
+    """A refused change of attributes changes nothing."""
+    here, there = services.paths
+    with _start(here, programs["attributes"], there) as program:
+        assert _end(program) == "ok\n"
+
+
+def test_objects_are_destroyed_after_their_events_are_acknowledged(
+    services: Services, programs: dict[str, Path]
+) -> None:
+    """Otherwise another thread would use a queue pair or a queue that no longer exists."""
+    here, there = services.paths
+    with _start(here, programs["destroys"], there) as program:
+        assert _end(program) == "ok\n"
+
+
+def test_polling_after_the_end_of_the_session_does_not_touch_queue_pairs_in_the_making(
+    services: Services, programs: dict[str, Path]
+) -> None:
+    with _start(services.paths[0], programs["ended"]) as program:
+        assert (_end(program), program.returncode) == ("ok\n", 0)
 
 
 @pytest.mark.parametrize("victim", ["server", "client"])

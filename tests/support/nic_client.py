@@ -75,8 +75,8 @@ class Client:
             raise OSError(error, os.strerror(error))
         return values, passed
 
-    def register(self, address: int, length: int, access: int = 3) -> int:
-        values, _ = self.call("REG_MR", address, length, address, access, 1)
+    def register(self, address: int, length: int, access: int = 3, domain: int = 1) -> int:
+        values, _ = self.call("REG_MR", address, length, address, access, domain)
         return int(values[0])
 
     def make_qp(self, slots: int = 16) -> None:

@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import random
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -146,6 +147,52 @@ def test_an_error_flushes_receives_in_the_order_of_posting(wire: Wire, connected
     assert a.poll() == [(number, FLUSHED, 0) for number in range(5)]
 
 
+def test_receives_posted_before_the_error_state_are_flushed_without_another_post(wire: Wire) -> None:
+    program = Program(wire.a)
+    program.make_qp()
+    for number in range(3):
+        program.post_receive(number)
+    wire.run()
+    program.call("MODIFY_QP", program.qpn, ERR)
+    assert program.poll() == [(number, FLUSHED, 0) for number in range(3)]
+
+
+def test_a_program_that_posts_receives_without_end_does_not_hold_the_nic(wire: Wire) -> None:
+    program = Program(wire.a)
+    program.make_qp(slots=8192)
+    program.call("MODIFY_QP", program.qpn, ERR)
+    words = memoryview(program.rings.map).cast("I")
+    taken, posted = WORDS["QP_RQ_CONS"], WORDS["QP_RQ_PROD"]
+    words[posted] = 8192
+    program.ring()
+    test = os.getpid()
+    pid = os.fork()
+    if not pid:
+        while os.getppid() == test:
+            words[posted] = words[taken] + 8192 & 0xFFFFFFFF
+        os._exit(0)
+    try:
+        assert program.session.take() == 8192
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        words.release()
+
+
+def test_requests_beyond_the_send_queue_end_the_session(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
+) -> None:
+    """Without this limit, empty writes to a silent peer would fill the memory of the NIC service."""
+    (a, _), (here, there) = programs, areas
+    lkey = a.register(here.address, here.length)
+    for number in range(16):
+        a.post(number, here.address, 0, lkey, there.address, 1)
+    assert a.session.take() == 16
+    a.post(16, here.address, 0, lkey, there.address, 1)
+    with pytest.raises(RingError):
+        a.session.take()
+
+
 def test_a_false_count_of_receives_ends_its_own_session_alone(
     wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
 ) -> None:
@@ -260,6 +307,21 @@ def test_one_program_cannot_use_what_another_made(
     other.post(1, here.address, 100, lkey, there.address, rkey)
     wire.run()
     assert (1, LOC_PROT, 0) in other.poll()
+
+
+@pytest.mark.parametrize("owner", ["another domain", "another program"])
+def test_a_peer_writes_only_to_the_domain_of_the_queue_pair(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area], owner: str
+) -> None:
+    (a, b), (here, there) = programs, areas
+    other = b if owner == "another domain" else Program(wire.b)
+    rkey = other.register(there.address, there.length, domain=2 if other is b else 1)
+    here.fill(b"written")
+    a.post(1, here.address, 7, a.register(here.address, here.length), there.address, rkey)
+    wire.run()
+    assert a.poll() == [(1, REMOTE_OPERATION, 0)]
+    assert there.bytes(7) == bytes(7)
+    assert _events(b) == [(QP_ACCESS_ERR, b.qpn)]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 /* Asks for everything that MRC does not have, and says the errno of each answer. */
+#define _GNU_SOURCE
 #include "programs.h"
+
+#include <dlfcn.h>
 
 static struct nic nic;
 
@@ -9,6 +12,20 @@ static void said(const char *what, int error)
 }
 
 static void said_of(const char *what, const void *object) { said(what, object ? 0 : errno); }
+
+static void said_minus(const char *what, int result)
+{
+    CHECK(result == -1);
+    said(what, errno);
+}
+
+static void said_rdma(const char *name)
+{
+    int (*function)(void) = (int (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, name);
+
+    CHECK(function);
+    said_minus(name, function());
+}
 
 static void create(const char *what, enum ibv_qp_type type, struct ibv_srq *srq)
 {
@@ -38,6 +55,7 @@ int main(void)
     struct ibv_ah_attr ah = {.port_num = 1};
     struct ibv_qp_attr to = {.qp_state = IBV_QPS_ERR};
     union ibv_gid group = {{0}};
+    struct ibv_wc wc = {0};
 
     nic = open_nic(4096);
     struct ibv_qp *qp = make_qp(&nic);
@@ -63,5 +81,9 @@ int main(void)
     said_of("ibv_create_ah", ibv_create_ah(nic.pd, &ah));
     said("ibv_attach_mcast", ibv_attach_mcast(qp, &group, 0));
     said("ibv_resize_cq", ibv_resize_cq(nic.cq, 128));
+    said_minus("ibv_rereg_mr", ibv_rereg_mr(nic.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0));
+    said_minus("ibv_init_ah_from_wc", ibv_init_ah_from_wc(nic.context, 1, &wc, NULL, &ah));
+    said_rdma("rdma_create_id");
+    said_rdma("rdma_create_ep");
     return 0;
 }
