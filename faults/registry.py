@@ -130,11 +130,25 @@ class Faults:
         checked_fault, mechanism = found or self._made_ready(fault)
         with self._lock, ExitStack() as refused:
             refused.callback(mechanism.close)
-            self._refuse_second(checked_fault)
+            if why := self.refusal(checked_fault):
+                raise InputError(why)
             moment = mechanism.apply(checked_fault)
             refused.pop_all()
             self._active[checked_fault.where] = checked_fault, mechanism
         return moment
+
+    def refusal(self, fault: Fault) -> str | None:
+        """Return why a valid fault cannot be made now: its place has a fault, or a switch there is dead."""
+        if fault.where in self._active:
+            return f"{fault.where} is faulty already: restore it first"
+        dead = {
+            name
+            for where, (other, _) in self._active.items()
+            if ALL_KINDS[other.kind].place in (Place.SWITCH, Place.PLANE)
+            for name in switches_at(self._fabric, where)
+        }
+        struck = dead.intersection(_nodes(self._fabric, fault))
+        return f"{min(struck)} is dead already: restore it first" if struck else None
 
     def undo(self, where: str) -> Moment:
         """Undo the fault at a place; return when the place was restored and its switches were programmed.
@@ -190,19 +204,6 @@ class Faults:
                 return place, *self._active[place]
         there = f"faults: {', '.join(self._active)}" if self._active else "there are no faults"
         raise InputError(f"{where} has no fault to undo ({there})")
-
-    def _refuse_second(self, fault: Fault) -> None:
-        if fault.where in self._active:
-            raise InputError(f"{fault.where} is faulty already: restore it first")
-        dead = {
-            name
-            for where, (other, _) in self._active.items()
-            if ALL_KINDS[other.kind].place in (Place.SWITCH, Place.PLANE)
-            for name in switches_at(self._fabric, where)
-        }
-        struck = dead.intersection(_nodes(self._fabric, fault))
-        if struck:
-            raise InputError(f"{min(struck)} is dead already: restore it first")
 
 
 def _nodes(fabric: Fabric, fault: Fault) -> set[str]:

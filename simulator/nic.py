@@ -289,7 +289,7 @@ class ObjectNic(Nic):
         """
         item = packet.item
         assert isinstance(item, Item)
-        if packet.corrupt >= 0:
+        if packet.corrupt >= 0 and packet.cut_dscp < 0:
             self._objects.drops.bad_icrc += 1
             return
         if packet.marked:
@@ -297,6 +297,9 @@ class ObjectNic(Nic):
         if packet.cut_dscp >= 0:
             assert isinstance(item, DataPacket)
             item.cut(packet.cut_dscp, packet.size_bytes)
+            if packet.corrupt >= 0:  # a trimmed packet has lost its ICRC: nothing detects the wrong PSN
+                item.flags_psn ^= 1 << int(packet.corrupt)
+                packet.corrupt = -1
         self._objects.receive_packet(plane, item, now_ns)
         packet.item = None
         self._spare.append(packet)

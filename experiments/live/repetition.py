@@ -35,7 +35,7 @@ from mrclab.experiments.run.link_bytes import LinkMeter, busiest_link, bytes_sen
 from mrclab.experiments.run.outcome import disturbed, in_place_of
 from mrclab.experiments.run.training import COURSE, TRANSFORMER, CourseLog
 from mrclab.experiments.spec.fault_schedule import PlannedFault
-from mrclab.experiments.spec.faults import BUSIEST, BUSIEST_NS, RandomFaults
+from mrclab.experiments.spec.faults import BUSIEST_NS, RandomFaults
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.placement import metered
 from mrclab.experiments.spec.workloads import AGENT_KINDS
@@ -326,12 +326,12 @@ class RepetitionRunner:
         trains = setting.placement.job == TRANSFORMER
         log = CourseLog(setting.directory / COURSE if trains else None)
         injector = Injector(self._running.faults, partial(_note, reaction, deaths, log))
-        planned = course.planned()
+        planned = tuple(course.planned())
         self._prepare(injector, planned)
         timed = TimedSource(injector, planned, measure_ns := driver.start())
         log.begin(measure_ns)
         agents = self._scenario.workload.kind in AGENT_KINDS
-        if any(fault.place == BUSIEST for fault in planned):
+        if course.needs_busiest:
             injector.busiest = self._find_busiest(course.links_used, measure_ns)
             self._prepare(injector, planned)
         sleep_until(measure_ns - FIRST_FAULTS_NS)

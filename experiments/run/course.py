@@ -6,7 +6,7 @@ to these parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from mrclab.experiments.spec.fault_schedule import (
     schedule,
     trials_of,
 )
-from mrclab.experiments.spec.faults import RandomFaults, SequentialFaults
+from mrclab.experiments.spec.faults import BUSIEST, RandomFaults, SequentialFaults, TimedFault
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.placement import Placement
 from mrclab.experiments.spec.workloads import AGENT_KINDS
@@ -131,6 +131,11 @@ class Course:
         """All links that packets of the workload can take."""
 
     @property
+    def needs_busiest(self) -> bool:
+        """Return True if a fault at a given time is at the busiest link."""
+        return any(isinstance(spec, TimedFault) and BUSIEST in spec.where for spec in self.specs)
+
+    @property
     def only_sequences(self) -> bool:
         """Return True if all faults are sequential faults.
 
@@ -138,8 +143,8 @@ class Course:
         """
         return bool(self.specs) and all(isinstance(spec, SequentialFaults) for spec in self.specs)
 
-    def planned(self) -> tuple[PlannedFault, ...]:
-        """Return the faults at given times."""
+    def planned(self) -> Iterator[PlannedFault]:
+        """Yield the faults at given times, in order of time."""
         return schedule(self.specs, self._fabric, self._seed, self._length_ns, self.links_used)
 
     def faults(

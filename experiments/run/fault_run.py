@@ -89,6 +89,9 @@ class SequenceSource:
     be slow for some time. There are at most as many second attempts as trials. ``say`` gets one
     message, after the first slow trial. ``marks`` is the number of boundaries between trials so far.
 
+    If the place of a trial is broken by another fault, a trial at a place that works comes first. If there is
+    none, the trials that are left are not made.
+
     If a path is retired during ``settle``, the wait for paths is repeated once before the next fault.
 
     ``pace`` adapts the rate after each trial. If ``pace`` needs rehearsals, the first trials do not count.
@@ -164,12 +167,27 @@ class SequenceSource:
     def _begin(self, clock: Clock) -> None:
         if not self.marks:
             self.mark()
+        self._take_possible()
+        if self.over:
+            return
         fault = self._trials[self._number]
         self._injector.prepare(fault)
         self._injector.wait_prepared(fault)
         self._made = self._injector.make(fault)
         assert fault.until_ns is not None
         self._state, self.next_ns = "held", clock() + fault.until_ns
+
+    def _take_possible(self) -> None:
+        """Take the first trial whose place works now. If there is none, leave out all further trials."""
+        left = range(self._number, len(self._trials))
+        number = next((n for n in left if self._injector.possible(self._trials[n])), None)
+        if number is not None:
+            self._trials.insert(self._number, self._trials.pop(number))
+            return
+        self.notes.append(f"{len(left)} trials were left out: their places were broken already")
+        del self._trials[self._number :]
+        for _ in left:
+            self._step()
 
     def release(self) -> None:
         """Undo the present trial's fault. Raise SwitchError if this fails although no switch has ended."""
@@ -260,7 +278,7 @@ class TimedSource:
         self._order = count()
         self.late_ns = 0
         self.skipped = 0
-        """The number of faults that were left out because their place had a fault already."""
+        """The number of faults that were left out because their place was broken already."""
 
     @property
     def next_ns(self) -> int | None:
@@ -291,7 +309,7 @@ class TimedSource:
     def _make_coming(self) -> None:
         assert self._coming is not None
         fault, self._coming = self._coming, next(self._planned, None)
-        if self._injector.broken(fault.place):
+        if not self._injector.possible(fault):
             self.skipped += 1
         else:
             number = self._injector.make(fault)

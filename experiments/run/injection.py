@@ -89,6 +89,10 @@ class Injector:
             for made in self._made
         )
 
+    def possible(self, fault: PlannedFault) -> bool:
+        """Return False if the fault's place has a fault already, or if a switch at this place is dead."""
+        return self._faults.refusal(_fault(self._placed(fault))) is None
+
     def add(self, record: FaultRecord) -> None:
         """Add the record of a fault that is not in the scenario."""
         self._made.append(record)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from heapq import merge
 from itertools import combinations
 from typing import Any
 
@@ -205,33 +206,46 @@ def _made_as(spec: TimedFault | SequentialFaults | RandomFaults) -> tuple[str, .
 
 def schedule(
     specs: Sequence[FaultSpec], fabric: Fabric, seed: int, length_ns: int, used: Sequence[str] = ()
-) -> tuple[PlannedFault, ...]:
-    """Return all timed faults of a repetition, in order of time. Skip ``specs`` that are not timed.
+) -> Iterator[PlannedFault]:
+    """Yield all timed faults of a repetition, in order of time. Skip ``specs`` that are not timed.
 
-    ``length_ns`` is the length of the workload. Faults that repeat without a count stop at ``length_ns``.
-    ``used`` are the links that the workload's traffic can take.
+    ``length_ns`` is the length of the workload, or a limit for it. Faults that repeat without a count stop at
+    ``length_ns``. There may be millions of them, and a short run needs only the first ones. ``used`` are the
+    links that the workload's traffic can take.
     """
-    planned: list[PlannedFault] = []
-    for number, spec in enumerate(specs):
-        if not isinstance(spec, TimedFault):
-            continue
-        chooser = random.Random(seed * 1_000_003 + number)
-        places = matching(spec, fabric, used)
-        pick = spec.pick or (1 if RANDOM in spec.where else 0)
-        deck: list[str] = []
-        for start in _starts(spec, length_ns):
-            if pick:
-                while len(deck) < pick:
-                    rest = [place for place in places if place not in deck]
-                    deck += chooser.sample(rest, len(rest))
-                chosen, deck = deck[:pick], deck[pick:]
-            else:
-                chosen = list(places)
-            for fault, at_ns, until_ns in _times(spec, start):
-                planned += [
-                    _planned(replace(fault, where=place), at_ns, until_ns, number) for place in chosen
-                ]
-    return tuple(sorted(planned, key=lambda fault: fault.at_ns))
+    return merge(
+        *(
+            _of_entry(spec, fabric, random.Random(seed * 1_000_003 + number), length_ns, used, number)
+            for number, spec in enumerate(specs)
+            if isinstance(spec, TimedFault)
+        ),
+        key=lambda fault: fault.at_ns,
+    )
+
+
+def _of_entry(
+    spec: TimedFault,
+    fabric: Fabric,
+    chooser: random.Random,
+    length_ns: int,
+    used: Sequence[str],
+    number: int,
+) -> Iterator[PlannedFault]:
+    """Yield the faults of entry ``number`` in order of time."""
+    places = matching(spec, fabric, used)
+    pick = spec.pick or (1 if RANDOM in spec.where else 0)
+    deck: list[str] = []
+    for start in _starts(spec, length_ns):
+        if pick:
+            while len(deck) < pick:
+                rest = [place for place in places if place not in deck]
+                deck += chooser.sample(rest, len(rest))
+            chosen, deck = deck[:pick], deck[pick:]
+        else:
+            chosen = list(places)
+        for fault, at_ns, until_ns in _times(spec, start):
+            for place in chosen:
+                yield _planned(replace(fault, where=place), at_ns, until_ns, number)
 
 
 def _planned(fault: Fault, at_ns: int, until_ns: int | None, entry: int) -> PlannedFault:
@@ -239,21 +253,22 @@ def _planned(fault: Fault, at_ns: int, until_ns: int | None, entry: int) -> Plan
     return PlannedFault(fault.kind, fault.where, at_ns, until_ns, fault.direction, params, entry)
 
 
-def _times(spec: TimedFault, start: int) -> list[tuple[Fault, int, int | None]]:
-    """Return (fault without place, beginning, end) for each fault of an entry that begins at ``start``."""
+def _times(spec: TimedFault, start: int) -> Iterator[tuple[Fault, int, int | None]]:
+    """Yield (fault without place, beginning, end) for each fault of an entry that begins at ``start``."""
     until = start + spec.duration_ns if spec.duration_ns else None
     fault, phases = spec.fault(), ALL_KINDS[spec.kind].phases
     if phases is None or until is None:
-        return [(fault, start, until)]
-    if boots_again(spec.kind):  # the switch is down for the entry's duration
-        return [(phase_fault(fault, phase), start, until) for phase in phases(fault)]
-    assert repeats(spec.kind)
-    return [
-        (phase_fault(fault, phase), at, min(at + phase.length_ns, until))
-        for cycle in range(start, until, spec.period_ns)
-        for phase in phases(fault)
-        if (at := cycle + phase.start_ns) < until
-    ]
+        yield fault, start, until
+    elif boots_again(spec.kind):  # the switch is down for the entry's duration
+        for phase in phases(fault):
+            yield phase_fault(fault, phase), start, until
+    else:
+        assert repeats(spec.kind)
+        for cycle in range(start, until, spec.period_ns):
+            for phase in phases(fault):
+                at_ns = cycle + phase.start_ns
+                if at_ns < until:
+                    yield phase_fault(fault, phase), at_ns, min(at_ns + phase.length_ns, until)
 
 
 def trials_of(
@@ -271,12 +286,11 @@ def trials_of(
     return tuple(_planned(spec.fault(place), 0, spec.hold_ns, number) for place in chosen[: spec.trials])
 
 
-def _starts(spec: TimedFault, length_ns: int) -> list[int]:
+def _starts(spec: TimedFault, length_ns: int) -> Sequence[int]:
     if not spec.every_ns:
         return [spec.at_ns]
-    if spec.count:
-        return [spec.at_ns + i * spec.every_ns for i in range(spec.count)]
-    return list(range(spec.at_ns, max(length_ns, spec.at_ns + 1), spec.every_ns))
+    end_ns = spec.at_ns + spec.count * spec.every_ns if spec.count else max(length_ns, spec.at_ns + 1)
+    return range(spec.at_ns, end_ns, spec.every_ns)
 
 
 def place_in_one_plane(place: str) -> str:

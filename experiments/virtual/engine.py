@@ -23,7 +23,7 @@ from mrclab.experiments.run.injection import Injector
 from mrclab.experiments.run.late_detection import LateDetection
 from mrclab.experiments.run.link_bytes import PERIOD_NS, LinkMeter, busiest_link
 from mrclab.experiments.run.outcome import Outcome, repetition_directory
-from mrclab.experiments.spec.faults import BUSIEST, RandomFaults
+from mrclab.experiments.spec.faults import RandomFaults
 from mrclab.experiments.spec.graph_workloads import GRAPHS
 from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.placement import metered
@@ -226,11 +226,10 @@ class _Run:
         self.measure_ns = self.workload.start()
         if len(self._network.fabric.hosts) >= HUGE_PAGES_FROM_HOSTS:
             use_huge_pages()
-        planned = self.course.planned()
-        if any(fault.place == BUSIEST for fault in planned):
+        if self.course.needs_busiest:
             self.injector.busiest = self._find_busiest()
         self._run_to(self.measure_ns)
-        timed = TimedSource(self.injector, planned, self.measure_ns)
+        timed = TimedSource(self.injector, self.course.planned(), self.measure_ns)
         self.faults = self.course.faults(self, self.injector, timed, self._step)
         self.meter = self._meter(self.measure_ns)
         self.queues = self._queue_meter(self.measure_ns)

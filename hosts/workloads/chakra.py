@@ -115,7 +115,9 @@ def double(value: int) -> float:
 
 
 def single(value: int) -> float:
-    """Return the value of a float field from its 32 bits."""
+    """Return the value of a float field from its 32 bits. Raise WireError if there are more bits."""
+    if value >> 32:
+        raise WireError("a float has more than 32 bits")
     return float(struct.unpack("<f", struct.pack("<I", value))[0])
 
 

@@ -283,11 +283,13 @@ def test_an_incast_is_trimmed_and_nothing_is_lost() -> None:
 
 
 def fingerprint(seed: int, *, objects: bool = False, payloads: bool = False) -> str:
-    """Return a hash of everything that happens in a run with marks, trims, losses and a cut."""
+    """Return a hash of everything that happens in a run with marks, trims, flipped bits, losses and a cut."""
     world = World(fast_fabric(), seed, objects=objects, payloads=payloads)
     clock = world.network.clock
     clock.call_at(9 * US, lambda: world.faults.blackhole("p1-t0-1:p1-t1-3", "both", True))
     clock.call_at(20 * US, lambda: world.faults.loss("h1:p0-t0-0", "both", 0.01))
+    for link in ("h0:p0-t0-0", "h3:p0-t0-1"):  # before and behind the queue that trims
+        world.faults.corruption(link, "both", 0.05)
     written = [world.write(src, "h3", 400_000) for src in ("h0", "h1", "h2")]
     written.append(world.write("h3", "h0", 300_000))
     world.run(5000)

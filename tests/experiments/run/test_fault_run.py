@@ -29,12 +29,16 @@ class Faults:
 
     def __init__(self) -> None:
         self.lost = False
+        self.broken: set[str] = set()
 
     def prepare(self, fault: Fault) -> None: ...
 
     def wait_prepared(self, fault: Fault) -> None: ...
 
     def drop_prepared(self) -> None: ...
+
+    def refusal(self, fault: Fault) -> str | None:
+        return "faulty already" if fault.where in self.broken else None
 
     def apply(self, fault: Fault) -> Moment:
         return Moment(1, 2, "controller")
@@ -168,6 +172,16 @@ def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(loads: list[
     assert bench.steps == 3
     assert bench.recorder.marks - 1 == len(bench.injector)
     assert len(bench.said) == (1 if STOLEN in loads else 0)  # the message appears once
+
+
+def test_a_trial_waits_for_its_place_and_is_left_out_if_that_stays_broken() -> None:
+    bench = Bench([QUIET] * 3)
+    bench.faults.broken = {"a", "c"}
+    bench.turn()
+    bench.faults.broken = {"a"}
+    assert bench.finish() == "bc"
+    assert bench.sequence.notes == ["1 trials were left out: their places were broken already"]
+    assert (bench.steps, bench.sequence.done, bench.sequence.wanted) == (3, 2, 2)
 
 
 @pytest.mark.parametrize("turns", range(1, 10))

@@ -2,12 +2,18 @@
 
 from typing import Any
 
+import pytest
+
+from mrclab.controller.queues import QueuePolicy
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.run.fault_run import TimedSource
 from mrclab.experiments.run.injection import Injector
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import BUSIEST
 from mrclab.faults.kinds import Fault, Moment
+from mrclab.simulator.faults import registry_of
+from mrclab.simulator.network import Network
+from mrclab.topologies import load_fabric
 
 MS = 1_000_000
 LINK = "p0-t0-0:p0-t1-0"
@@ -18,6 +24,7 @@ class Paper:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.broken: set[str] = set()
         self.now_ns = 0
 
     def prepare(self, fault: Fault) -> None:
@@ -28,11 +35,16 @@ class Paper:
 
     def drop_prepared(self) -> None: ...
 
+    def refusal(self, fault: Fault) -> str | None:
+        return "faulty already" if fault.where in self.broken else None
+
     def apply(self, fault: Fault) -> Moment:
+        self.broken.add(fault.where)
         self.done.append(f"{fault.kind} {fault.where}")
         return Moment(self.now_ns, self.now_ns + 10, "testbed")
 
     def undo(self, where: str) -> Moment:
+        self.broken.remove(where)
         self.done.append(f"undo {where}")
         return Moment(self.now_ns, self.now_ns + 10, "testbed")
 
@@ -112,6 +124,33 @@ def test_undoing_comes_first_and_a_place_that_is_broken_is_left_alone() -> None:
     made = [f"loss {LINK}", f"undo {LINK}", f"blackhole {LINK}", f"undo {LINK}"]
     assert [done for done in paper.done if not done.startswith("prepare")] == made
     assert (source.skipped, len(injector)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("switch-death", "p0-t1-0"), ("blackhole", LINK)),
+        (("plane-death", "p0"), ("switch-death", "p0-t1-0")),
+        (("switch-death", "p0-t1-0"), ("plane-death", "p0")),
+        (("loss", LINK), ("blackhole", BUSIEST)),
+    ],
+)
+def test_a_fault_at_a_dead_switch_or_at_a_broken_busiest_link_is_left_out(
+    first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    faults = registry_of(Network(load_fabric("tiny"), QueuePolicy()))
+    injector = Injector(faults)
+    injector.busiest = LINK
+    planned = [
+        PlannedFault(*first, 0, 200 * MS),
+        PlannedFault(*second, 100 * MS, 150 * MS),
+        PlannedFault(*second, 300 * MS, None),
+    ]
+    source = TimedSource(injector, planned, 0)
+    for now_ms in (0, 100, 150, 200, 300):
+        source.act(lambda at_ns=now_ms * MS: at_ns)
+    assert (source.skipped, source.over) == (1, True)
+    assert [record.kind for record in injector.records()] == [first[0], second[0]]
 
 
 def test_the_busiest_link_gets_its_name_before_it_breaks() -> None:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -58,12 +59,20 @@ def test_what_repeats_stops_with_the_count_or_with_the_workload(lab: Fabric) -> 
     assert [(f.at_ns, f.until_ns) for f in counted] == [(5, 9), (15, 19)]
 
 
+def test_a_short_run_does_not_pay_for_the_faults_of_a_long_one(lab: Fabric) -> None:
+    hour_ns = 3600 * 10**9
+    flap = spec("flap", at=7, duration=hour_ns, period=10_000_000, down=5_000_000)
+    found = schedule([flap, spec(at=5, every=10), spec(at=7, every=20, count=10**5)], lab, 1, hour_ns)
+    first = [(fault.entry, fault.at_ns) for fault in islice(found, 6)]
+    assert first == [(1, 5), (0, 7), (2, 7), (1, 15), (1, 25), (2, 27)]
+
+
 @given(st.integers(0, 1000), st.integers(1, 5))
 def test_picks_are_seeded_and_come_round_before_they_repeat(seed: int, pick: int) -> None:
     lab = load_fabric("tiny")
     entry = spec(where="p*-t0-*:p*-t1-*", pick=pick, every=10, duration=5, count=6)
-    first = schedule([entry], lab, seed, 0)
-    assert first == schedule([entry], lab, seed, 0)
+    first = list(schedule([entry], lab, seed, 0))
+    assert first == list(schedule([entry], lab, seed, 0))
     by_time: dict[int, list[str]] = {}
     for fault in first:
         by_time.setdefault(fault.at_ns, []).append(fault.place)
@@ -121,7 +130,7 @@ def test_a_flap_is_a_fault_each_time(lab: Fabric) -> None:
     where = "p0-t0-0:p0-t1-0"
     ms = 1_000_000
     entry = spec("flap", where, at=5 * ms, duration=50 * ms, period=20 * ms, down=15 * ms, of="carrier")
-    found = schedule([entry], lab, 1, 10**9)
+    found = list(schedule([entry], lab, 1, 10**9))
     assert {(fault.kind, fault.place) for fault in found} == {("carrier", where)}
     times = [(fault.at_ns // ms, (fault.until_ns or 0) // ms) for fault in found]
     assert times == [(5, 20), (25, 40), (45, 55)]
@@ -167,7 +176,7 @@ def test_drains_say_which_links_to_avoid_from_when_on(lab: Fabric) -> None:
         (30 * ms, ("p0-t0-0:p0-t1-0",)),
     )
     assert denylists([], lab) == ()
-    assert schedule([switch, link], lab, 1, 10**9) == ()
+    assert list(schedule([switch, link], lab, 1, 10**9)) == []
     check_places([switch, link], lab, "x.yaml")
     wrong = Drain.model_validate({"kind": "drain", "where": ["p1-t1-2", "p9-t1-0"]})
     with pytest.raises(InputError, match=r"faults\[0\].where: 'p9-t1-0' matches nothing in lab"):

@@ -121,6 +121,7 @@ def test_the_json_form_is_read() -> None:
         (b"\xff" * 12, "more than 64 bits"),
         (b'{"nodes": []}', "PyTorch's own execution trace"),
         (b'{"workload_graph": 3}', "is no list"),
+        (trace(attribute("comm_size", 5, 1 << 32)), "a float has more than 32 bits"),
         (b"{", "no Chakra trace: JSONDecodeError"),
         (b'{"workload_graph": [{}]}', "no Chakra trace: KeyError"),
     ],
