@@ -271,6 +271,8 @@ class Requester:
         if sack.mpr and self._dynamic_mpr:
             self.mpr = min(128 * sack.mpr, self._config.mpr)
         mark = sack.mark
+        # The mark comes before the probe's answer: `skip_after_marked_probe` decides the state of a restored EV.
+        evs.on_sack(now_ns, sack.entropy, mark)
         reason = LossReason.GAP
         known_ns = recovery.newest_acked_ns
         asked_ns = -1
@@ -289,7 +291,6 @@ class Requester:
         for packet in found:
             recovery.on_found(now_ns, packet, known_ns)
             self.losses.on_spurious(now_ns, packet)
-        evs.on_sack(now_ns, sack.entropy, mark)
         for packet in acked:
             ev = packet.ev
             ev.acked += 1
