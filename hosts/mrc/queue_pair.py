@@ -72,6 +72,7 @@ class MrcQueuePair(QueuePair):
     def limit_sending(self, mpr: int, max_wimm: int) -> None:
         """Limit unacknowledged PSNs and writes with immediate; a lower limit of the peer still applies."""
         requester = self.requester
+        requester.most_mpr = min(requester.most_mpr, mpr)
         requester.mpr = min(requester.mpr, mpr)
         requester.queue.max_imms = min(requester.queue.max_imms, max_wimm)
 

@@ -45,7 +45,7 @@ class Requester:
     """The sending half of one QP."""
 
     __slots__ = (
-        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "mpr", "_mtu", "_note"),
+        *("_builder", "_dynamic_mpr", "_emit", "in_memory", "most_mpr", "mpr", "_mtu", "_note"),
         *("_overhead", "_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe"),
         *("_tc_retx", "_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked"),
         *("congestion", "error", "evs", "losses", "nacks_received", "packets_retransmitted"),
@@ -62,7 +62,6 @@ class Requester:
         note: Note,
     ) -> None:
         self.qpn = qpn
-        self._config = config
         self._builder = builder
         self._emit, self._note = emit, note
         self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
@@ -86,7 +85,8 @@ class Requester:
         self.evs: EvSet
         self._remote_qpn = 0
         self._mtu = config.mtu_bytes
-        self.mpr = config.mpr
+        self.mpr = self.most_mpr = config.mpr
+        """Largest number of PSNs that may wait for an acknowledgement: now, and at any time."""
         self._dynamic_mpr = self._transport_ack = False
         self.in_memory = self.board.una
         """All PSNs below this one are in the peer's memory, according to transport ACKs."""
@@ -104,7 +104,7 @@ class Requester:
         self._service_time = connection.service_time and self._timestamps
         self._remote_qpn = connection.remote_qpn
         self._mtu = connection.mtu_bytes
-        self.mpr = connection.mpr
+        self.mpr = self.most_mpr = connection.mpr
         self.evs = evs
         self.losses.connect(evs, congestion)
         self.probes.connect(connection.remote_qpn, evs, service_time=connection.service_time)
@@ -269,7 +269,7 @@ class Requester:
         if self.losses.silent:
             self.losses.set_silent(False)
         if sack.mpr and self._dynamic_mpr:
-            self.mpr = min(128 * sack.mpr, self._config.mpr)
+            self.mpr = min(128 * sack.mpr, self.most_mpr)
         mark = sack.mark
         # The mark comes before the probe's answer: `skip_after_marked_probe` decides the state of a restored EV.
         evs.on_sack(now_ns, sack.entropy, mark)
