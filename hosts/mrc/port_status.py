@@ -140,7 +140,7 @@ class PortStatus:
         self._apply_mask(now_ns, qps, mask)
 
     def _apply_mask(self, now_ns: int, qps: Sequence[MrcQueuePair], mask: int) -> None:
-        # First find all changes: QPs may share a set of EVs, and the first of them changes its planes for all.
+        # First find all changes: QPs may share a set of EVs, and the first of them changes it for all.
         changes = [
             (qp, plane.port, not plane.peer_up)
             for qp in qps

@@ -143,7 +143,8 @@ class Requester:
         board = self.board
         if self.losses.silent:
             return False
-        if board.lost:
+        lost = board.oldest_lost() if board.lost else None
+        if lost is not None and lost.psn - board.una < self.mpr:
             return True
         first = self.queue.first
         if first is None or board.next_psn - board.una >= self.mpr:
@@ -153,8 +154,8 @@ class Requester:
     def _unanswered(self) -> bool:
         """Return whether the sender waits for an answer of the peer."""
         board = self.board
-        if board.inflight_packets or (board.una < board.next_psn and not board.lost):
-            # Even if no packet is in flight, the peer's cumulative PSN may be lower than the last sent PSN.
+        if board.inflight_packets or (board.una < board.next_psn and board.una not in board.lost):
+            # Even if no packet is in flight, the peer may lack a PSN that does not wait for retransmission.
             # This happens only if an earlier SACK acknowledged packets falsely.
             return True
         requests = self.queue.open
@@ -185,7 +186,7 @@ class Requester:
         has_path = True
         while board.lost and len(out) - start < limit and budget > 0:
             lost = board.oldest_lost()
-            if lost is None:
+            if lost is None or lost.psn - board.una >= self.mpr:  # The peer has made its window smaller.
                 break
             ev = evs.pick(free_ports, lost.ev)
             if ev is None:
@@ -271,7 +272,7 @@ class Requester:
         if sack.mpr and self._dynamic_mpr:
             self.mpr = min(128 * sack.mpr, self.most_mpr)
         mark = sack.mark
-        # The mark comes before the probe's answer: `skip_after_marked_probe` decides the state of a restored EV.
+        # The mark comes before a probe's answer, which may restore the EV: see `skip_after_marked_probe`.
         evs.on_sack(now_ns, sack.entropy, mark)
         reason = LossReason.GAP
         known_ns = recovery.newest_acked_ns

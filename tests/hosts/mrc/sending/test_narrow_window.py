@@ -38,5 +38,9 @@ def narrowed(to, own=None, **network):
     return reach
 
 
+def test_a_retransmission_waits_until_it_is_inside_a_window_that_has_become_smaller():
+    assert max(narrowed(128, loss=0.1)) < 128
+
+
 def test_the_senders_own_limit_outlasts_the_windows_that_the_peer_announces():
     assert max(narrowed(256, own=100)) < 100
