@@ -143,11 +143,16 @@ class Endpoint(BaseEndpoint):
         return QpAttributes.of(self.config, qpn, self.qps[qpn].psn, self.ports)
 
     def connect(
-        self, qpn: int, remote: QpAttributes, paths: RemotePaths, config: MrcConfig | None = None
+        self,
+        qpn: int,
+        remote: QpAttributes,
+        paths: RemotePaths,
+        config: MrcConfig | None = None,
+        ev_profile: int | None = None,
     ) -> None:
         """Connect a QP to the peer's QP, over these paths. Both ends must connect before data flows.
 
-        `config` replaces the endpoint's options for the EVs and the congestion control of this QP.
+        `config` replaces the endpoint's options for this QP. Only QPs of one `ev_profile` may share EVs.
         """
         config, qp = config or self.config, self.qps[qpn]
         if qp.connected:
@@ -157,14 +162,12 @@ class Endpoint(BaseEndpoint):
             raise ValueError("EVs have 16 bits where the flow label carries none of them")
         peers = frozenset(port.address for port in remote.ports)
         policy = None if self._path_policy is None else self._path_policy(self.rng)
-        evs = self._ev_sets.of(peers, config)
+        evs = self._ev_sets.of(peers, config, ev_profile)
         if evs is None:
-            note = self.reports.add_later
-            evs = EvSet(qpn, paths, config, self.rng, self._emit, self._heads, policy, note)
-            self._ev_sets.add(peers, evs)
-        connection = Connection.agree(self.config, remote)
+            evs = EvSet(qpn, paths, config, self.rng, self._emit, self._heads, policy, self.reports.add_later)
+            self._ev_sets.add(peers, evs, ev_profile)
         controller, sharing = self._windows.of(peers, config)
-        qp.connect(remote, peers, connection, evs, controller, sharing)
+        qp.connect(remote, peers, Connection.agree(self.config, remote), evs, controller, sharing)
         self._port_status.apply(self.now_ns, qp)
 
     def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:

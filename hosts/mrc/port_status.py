@@ -64,7 +64,7 @@ class PortStatus:
                 qp.evs.set_plane(now_ns, port, False, remote=False)
         newest = self._newest.get(qp.peers)
         if newest is not None:
-            self._apply_mask(now_ns, qp, newest[3])
+            self._apply_mask(now_ns, [qp], newest[3])
         if self._changed:
             self._tell(qp)
             self._tell_when_heard(qp)
@@ -137,17 +137,21 @@ class PortStatus:
             if later & 0x8000:
                 return
         self._newest[peers] = now_ns, stamp, request_id, mask
-        for qp in qps:
-            self._apply_mask(now_ns, qp, mask)
+        self._apply_mask(now_ns, qps, mask)
 
-    def _apply_mask(self, now_ns: int, qp: MrcQueuePair, mask: int) -> None:
-        for plane in qp.evs.planes:
-            up = bool(mask >> plane.port & 1)
-            if plane.peer_up != up:
-                qp.evs.set_plane(now_ns, plane.port, up, remote=True)
-                if not up:
-                    qp.requester.losses.on_port_down(now_ns, plane.port)
-                self._wake(qp)
+    def _apply_mask(self, now_ns: int, qps: Sequence[MrcQueuePair], mask: int) -> None:
+        # First find all changes: QPs may share a set of EVs, and the first of them changes it for all.
+        changes = [
+            (qp, plane.port, not plane.peer_up)
+            for qp in qps
+            for plane in qp.evs.planes
+            if plane.peer_up != bool(mask >> plane.port & 1)
+        ]
+        for qp, port, up in changes:
+            qp.evs.set_plane(now_ns, port, up, remote=True)
+            if not up:
+                qp.requester.losses.on_port_down(now_ns, port)
+            self._wake(qp)
 
     def expire(self, now_ns: int, qps: Iterable[MrcQueuePair]) -> None:
         """Announce the ports again if a peer has not answered, up to `port_status_attempts` times.

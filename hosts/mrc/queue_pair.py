@@ -72,6 +72,7 @@ class MrcQueuePair(QueuePair):
     def limit_sending(self, mpr: int, max_wimm: int) -> None:
         """Limit unacknowledged PSNs and writes with immediate; a lower limit of the peer still applies."""
         requester = self.requester
+        requester.most_mpr = min(requester.most_mpr, mpr)
         requester.mpr = min(requester.mpr, mpr)
         requester.queue.max_imms = min(requester.queue.max_imms, max_wimm)
 
@@ -136,21 +137,24 @@ class EvSets:
     """The EV sets that queue pairs share, and the number of users of each set."""
 
     def __init__(self) -> None:
-        self._shared: dict[tuple[frozenset[bytes], MrcConfig], EvSet] = {}
+        self._shared: dict[tuple[frozenset[bytes], MrcConfig, int | None], EvSet] = {}
         self._users: dict[int, int] = {}
         """How many queue pairs use each shared set. The key is the number of the set's first queue pair."""
 
-    def of(self, peers: frozenset[bytes], config: MrcConfig) -> EvSet | None:
-        """Return the shared set for a new queue pair to a peer; None if the queue pair needs a new set."""
-        found = self._shared.get((peers, config))
+    def of(self, peers: frozenset[bytes], config: MrcConfig, profile: int | None) -> EvSet | None:
+        """Return the shared set for a new queue pair to a peer; None if the queue pair needs a new set.
+
+        Queue pairs share only a set of their EV profile, because its EVs and its denylist are the profile's.
+        """
+        found = self._shared.get((peers, config, profile))
         if found is not None:
             self._users[found.qpn] += 1
         return found
 
-    def add(self, peers: frozenset[bytes], evs: EvSet) -> None:
+    def add(self, peers: frozenset[bytes], evs: EvSet, profile: int | None) -> None:
         """Add a queue pair's new set. With `ev_sets` = `peer`, later queue pairs to the peer share it."""
         if evs.config.ev_sets == "peer":
-            self._shared[peers, evs.config] = evs
+            self._shared[peers, evs.config, profile] = evs
             self._users[evs.qpn] = 1
 
     def leave(self, evs: EvSet) -> None:

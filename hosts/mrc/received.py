@@ -141,11 +141,15 @@ class ReceiveQueue:
         """Add a receive."""
         self._posted.append(wr_id)
 
-    def lacking(self, rqmsn: int) -> bool:
-        """Return True if too few receives are left for the immediate of this RQMSN and all earlier ones."""
+    def lacking(self, rqmsn: int, waiting: int) -> bool:
+        """Return True if too few receives are left for the immediate of this RQMSN and all earlier ones.
+
+        `waiting` immediates have arrived and are not delivered yet. Each of them will also take a receive,
+        even if a faulty peer gave several of them the same RQMSN.
+        """
         if not self.required:
             return False
-        due_before = rqmsn - self._taken & 0xFFFF
+        due_before = max(rqmsn - self._taken & 0xFFFF, waiting)
         if len(self._posted) <= due_before and self._refill is not None:
             self._refill()
         return len(self._posted) <= due_before

@@ -183,7 +183,7 @@ class Responder:
             return
         if packet.imm is not None:
             waiting = self._stashed()
-            if (offset and waiting >= self._max_wimm) or self.receives.lacking(packet.rqmsn):
+            if (offset and waiting >= self._max_wimm) or self.receives.lacking(packet.rqmsn, waiting):
                 self._refuse_immediate(now_ns, packet, psn, port, waiting)
                 return
         if length:

@@ -101,7 +101,7 @@ class NicProfiles:
         if cc is not None:
             name = "fixed" if cc.algorithm is None else "nscc"
             config = replace(config, congestion=name, nscc=cc.nscc)
-        self._endpoint.connect(qpn, remote, paths, config)
+        self._endpoint.connect(qpn, remote, paths, config, ev_profile)
         self._of_qp[qpn] = evs, cc
         for profile in (evs, cc):
             if profile is not None:

@@ -45,7 +45,7 @@ class Requester:
     """The sending half of one QP."""
 
     __slots__ = (
-        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "mpr", "_mtu", "_note"),
+        *("_builder", "_dynamic_mpr", "_emit", "in_memory", "most_mpr", "mpr", "_mtu", "_note"),
         *("_overhead", "_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe"),
         *("_tc_retx", "_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked"),
         *("congestion", "error", "evs", "losses", "nacks_received", "packets_retransmitted"),
@@ -62,7 +62,6 @@ class Requester:
         note: Note,
     ) -> None:
         self.qpn = qpn
-        self._config = config
         self._builder = builder
         self._emit, self._note = emit, note
         self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
@@ -86,7 +85,8 @@ class Requester:
         self.evs: EvSet
         self._remote_qpn = 0
         self._mtu = config.mtu_bytes
-        self.mpr = config.mpr
+        self.mpr = self.most_mpr = config.mpr
+        """Largest number of PSNs that may wait for an acknowledgement: now, and at any time."""
         self._dynamic_mpr = self._transport_ack = False
         self.in_memory = self.board.una
         """All PSNs below this one are in the peer's memory, according to transport ACKs."""
@@ -104,7 +104,7 @@ class Requester:
         self._service_time = connection.service_time and self._timestamps
         self._remote_qpn = connection.remote_qpn
         self._mtu = connection.mtu_bytes
-        self.mpr = connection.mpr
+        self.mpr = self.most_mpr = connection.mpr
         self.evs = evs
         self.losses.connect(evs, congestion)
         self.probes.connect(connection.remote_qpn, evs, service_time=connection.service_time)
@@ -143,7 +143,8 @@ class Requester:
         board = self.board
         if self.losses.silent:
             return False
-        if board.lost:
+        lost = board.oldest_lost() if board.lost else None
+        if lost is not None and lost.psn - board.una < self.mpr:
             return True
         first = self.queue.first
         if first is None or board.next_psn - board.una >= self.mpr:
@@ -153,8 +154,8 @@ class Requester:
     def _unanswered(self) -> bool:
         """Return whether the sender waits for an answer of the peer."""
         board = self.board
-        if board.inflight_packets or (board.una < board.next_psn and not board.lost):
-            # Even if no packet is in flight, the peer's cumulative PSN may be lower than the last sent PSN.
+        if board.inflight_packets or (board.una < board.next_psn and board.una not in board.lost):
+            # Even if no packet is in flight, the peer may lack a PSN that does not wait for retransmission.
             # This happens only if an earlier SACK acknowledged packets falsely.
             return True
         requests = self.queue.open
@@ -185,7 +186,7 @@ class Requester:
         has_path = True
         while board.lost and len(out) - start < limit and budget > 0:
             lost = board.oldest_lost()
-            if lost is None:
+            if lost is None or lost.psn - board.una >= self.mpr:  # The peer has made its window smaller.
                 break
             ev = evs.pick(free_ports, lost.ev)
             if ev is None:
@@ -269,8 +270,10 @@ class Requester:
         if self.losses.silent:
             self.losses.set_silent(False)
         if sack.mpr and self._dynamic_mpr:
-            self.mpr = min(128 * sack.mpr, self._config.mpr)
+            self.mpr = min(128 * sack.mpr, self.most_mpr)
         mark = sack.mark
+        # The mark comes before a probe's answer, which may restore the EV: see `skip_after_marked_probe`.
+        evs.on_sack(now_ns, sack.entropy, mark)
         reason = LossReason.GAP
         known_ns = recovery.newest_acked_ns
         asked_ns = -1
@@ -289,7 +292,6 @@ class Requester:
         for packet in found:
             recovery.on_found(now_ns, packet, known_ns)
             self.losses.on_spurious(now_ns, packet)
-        evs.on_sack(now_ns, sack.entropy, mark)
         for packet in acked:
             ev = packet.ev
             ev.acked += 1

@@ -284,6 +284,25 @@ def test_events_of_a_profile_follow_its_queue_pairs():
     assert seen == [(EvEntry(bad, 1), EvStates.ASSUMED_BAD), (EvEntry(bad, 1), EvStates.GOOD)]
 
 
+def test_queue_pairs_that_share_evs_share_those_of_their_profile_only():
+    sim = Profiled(ev_mode="ecmp", ev_sets="peer")
+    layout = sim.profiles.create_format(1)
+    layout.configure(EvFormat.STEV, WIDTHS)
+    layout.go_online()
+    found = []
+    for number, entry in ((5, EvEntry(0x123, 1)), (6, EvEntry(0x456, 1)), (5, EvEntry(0x123, 1))):
+        if number not in sim.profiles.evs:
+            evs = sim.profiles.create_evs(number)
+            evs.configure(EvMode.EXPLICIT, 1, layout, FIELDS)
+            evs.set_entries(0, [entry])
+            evs.put_online()
+        sim.pair = [end.create_qp() for end in sim.ends]
+        sim.join(ev_profile=number)
+        found.append(sim.ends[0].qps[sim.pair[0]].evs)
+    assert [list(evs.by_value) for evs in found] == [[0x0012_0043], [0x0045_0046], [0x0012_0043]]
+    assert found[0] is found[2]
+
+
 def test_a_floor_of_evs_is_the_profiles():
     sim = Profiled()
     auto_profile(sim, min_active=15)

@@ -9,7 +9,7 @@ from mrclab.hosts.mrc.wire import Opcode
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.endpoint_state import allowed
-from tests.support.mrc_pair import Pair, body
+from tests.support.mrc_pair import T_SENT, Pair, body, reseal
 from tests.support.mrc_sim import Network, Sim
 
 BOTH_ORDERS = pytest.mark.parametrize("waits", [True, False])
@@ -50,6 +50,23 @@ def test_an_immediate_without_a_receive_ends_both_ends(waits, transport_ack):
     [error] = sim.of(1, QpError)
     assert error.status is Status.REMOTE_OPERATION_ERROR
     assert "no receive is posted" in error.detail
+
+
+@BOTH_ORDERS
+def test_a_peer_that_repeats_an_rqmsn_takes_no_receive_that_is_not_there(waits):
+    """Two early immediates that both claim the next receive must not both get it when the gap is closed."""
+    pair = Pair(posted_receives=True, imm_waits_for_earlier=waits)
+    pair.b.post_recv(pair.qpn_b, 100)
+    for n in range(3):
+        pair.post(8, imm=n or None, wr_id=n)
+    first, *others = pair.send()
+    rqmsn = slice(BTH_OFFSET + 12, BTH_OFFSET + 14)
+    for port, frame in others:
+        forged = bytearray(frame)
+        forged[rqmsn] = b"\0\0"
+        pair.b.receive(port, reseal(bytes(forged)), T_SENT)
+    pair.take([first])
+    assert [done.wr_id for done in pair.b.poll_cq()] == [100]
 
 
 @pytest.mark.parametrize("syndrome", [0x63, 0x7E])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss
 from mrclab.hosts.mrc.wire import NackReason, Opcode
 from mrclab.hosts.rdma.events import LossReason, PacketLost, Retransmitted
@@ -72,6 +73,22 @@ def test_what_is_in_flight_on_a_port_that_goes_down_is_sent_again_at_once(own):
     events = list(pair.a.events())
     assert [e.reason for e in events if isinstance(e, PacketLost)] == [LossReason.PORT_DOWN] * 4
     assert not [e for e in events if isinstance(e, EvRetired)], "the paths are not to blame"
+
+
+@pytest.mark.parametrize("ev_sets", ["queue-pair", "peer"])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_port_that_goes_down_moves_the_packets_of_all_queue_pairs(own, ev_sets):
+    sim = Sim(planes=2, paths=1, config=MrcConfig(ev_sets=ev_sets), network=Network(jitter_ns=0), qps=2)
+    a, b = sim.ends
+    region = b.register_memory(bytearray(1 << 15))
+    for qpn, _ in sim.connections:
+        a.post_write(qpn, 1, bytes(1 << 15), region.address, region.rkey)
+    a.frames_to_send(T_SENT, None, 1000)
+    (a if own else b).set_port_state(0, False, T_SENT)
+    for port, update in [] if own else b.frames_to_send(T_SENT):
+        a.receive(port, update, T_SENT)
+    lost = [e.qpn for e in a.events() if isinstance(e, PacketLost) and e.reason is LossReason.PORT_DOWN]
+    assert {qpn: lost.count(qpn) for qpn, _ in sim.connections} == {qpn: 4 for qpn, _ in sim.connections}
 
 
 @pytest.mark.parametrize("own", [True, False])

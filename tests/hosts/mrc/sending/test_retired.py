@@ -6,10 +6,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.events import EvRetired
-from mrclab.hosts.rdma.events import LossReason, PacketLost, Retransmitted
-from tests.support.mrc_sim import Network, Sim, ev_value, finish, frame_psn, is_data, stream
+from mrclab.hosts.mrc import MrcConfig, SpecReading
+from mrclab.hosts.mrc.events import EvRetired, RetireReason
+from mrclab.hosts.rdma.events import EvState, LossReason, PacketLost, Retransmitted
+from tests.support.mrc_pair import T_SENT, Pair
+from tests.support.mrc_sim import (
+    Network,
+    Sim,
+    ev_value,
+    finish,
+    frame_ev,
+    frame_psn,
+    is_data,
+    mark_ce,
+    stream,
+)
 
 WINDOW = 64
 """The largest number of packets in flight."""
@@ -126,3 +137,20 @@ def test_reordering_on_retired_evs_is_repaired_once(seed, delays, jitter_ns, los
     packets = sum(-(-length // 4096) for length in lengths)
     assert sent == packets + len(sim.of(0, Retransmitted))
     assert len(sim.of(0, Retransmitted)) <= WINDOW * sum(retired.values()), "no storm"
+
+
+@pytest.mark.parametrize(("option", "state"), [(True, EvState.SKIP), (False, EvState.GOOD)])
+def test_the_mark_of_the_probe_that_restores_an_ev_acts_as_the_reading_says(option, state):
+    """The last answer both restores the EV and has a mark. This mark must not skip an EV that is GOOD."""
+    pair = Pair(probe_successes=1, reading=SpecReading(skip_after_marked_probe=option))
+    ev = pair.a.qps[pair.qpn_a].evs.planes[0].evs[0]
+    pair.a.qps[pair.qpn_a].evs.on_lost(T_SENT, ev, 1, RetireReason.LOSS)
+    due = T_SENT + pair.a.config.probe_interval_ns
+    pair.post(1)
+    pair.take(pair.send())
+    pair.a.handle_timer(due)
+    probes = [(port, mark_ce(frame)) for port, frame in pair.send(due) if frame_ev(frame) == ev.value]
+    (answer,) = pair.take(probes, due)
+    assert ev.state is EvState.ASSUMED_BAD
+    pair.a.receive(ev.port, answer, due + 40_000)
+    assert ev.state is state
