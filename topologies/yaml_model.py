@@ -122,14 +122,14 @@ def _message(details: ErrorDetails) -> str:
     if kind == "union_tag_not_found":
         return "needs 'kind'"
     if kind == "too_short":
-        return "is empty"
+        return "is empty" if context["min_length"] == 1 else f"needs at least {context['min_length']} entries"
     if kind in _TYPES:
         quoted = "" if isinstance(value, dict | list) else f", not {shown(value)}"
         return f"must be {_TYPES[kind]}{quoted}"
     if kind in ("literal_error", "enum"):
         return f"must be {context['expected'].replace(chr(39), '')}, not {shown(value)}"
     message = details["msg"]
-    return message[:1].lower() + message[1:]
+    return message if message[:2].isupper() else message[:1].lower() + message[1:]
 
 
 @dataclass(frozen=True, slots=True)

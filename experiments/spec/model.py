@@ -332,6 +332,8 @@ class Scenario(YamlModel):
                 "virtual: only --target sim has that; for both, write it under targets: sim", where=where
             )
         names = [host.name for host in fabric.hosts]
+        if len(names) < 2:
+            raise InputError(f"the topology {fabric.name} has one host, but traffic needs two", where=where)
         params = self.workload.params
         for key in ("src", "dst"):
             name = params.get(key, "auto")

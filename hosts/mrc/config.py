@@ -106,7 +106,7 @@ class NsccConfig:
         """
         bdp = self.link_bps * self.base_rtt_ns / 8e9
         a = bdp / _REFERENCE_BDP_BYTES
-        target = self.target_delay_ns or (self.base_rtt_ns * 3 // 4 if trim else self.base_rtt_ns)
+        target = self.target_delay_ns or max(self.base_rtt_ns * 3 // 4 if trim else self.base_rtt_ns, 1)
         b = target / _REFERENCE_RTT_NS
         return replace(
             self,

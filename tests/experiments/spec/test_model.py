@@ -180,6 +180,10 @@ def test_a_mistake_in_a_fault_is_one_line_with_its_place(fault: str, message: st
             "faults[0].where: 'p7-t0-0:p7-t1-0' matches nothing in tiny: give a link, such as",
         ),
         ("faults=[{kind: loss, where: 'h*:p0-*', pick: 9}]", "faults[0].pick: there are only 4 such places"),
+        (
+            "topology={name: one, planes: 1, t0: 1, t1: 1, hosts: 1}",
+            "the topology one has one host, but traffic needs two",
+        ),
     ],
 )
 def test_what_the_fabric_lacks_is_named(change: str, message: str) -> None:
@@ -187,6 +191,12 @@ def test_what_the_fabric_lacks_is_named(change: str, message: str) -> None:
     with pytest.raises(InputError, match=r"^scenario short: ") as caught:
         found.check_against(found.fabric())
     assert message in str(caught.value)
+
+
+def test_too_few_entries_are_named_with_their_least_number() -> None:
+    jobs = "{a: {kind: collective, operation: all-reduce, size: 1 KiB}}"
+    with pytest.raises(InputError, match=r"workload\.jobs needs at least 2 entries"):
+        parse(SHORT, f"workload={{kind: tenants, jobs: {jobs}}}")
 
 
 def test_a_kernels_nic_has_no_room_for_several_ranks_and_no_longer_wires() -> None:

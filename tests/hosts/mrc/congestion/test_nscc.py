@@ -496,3 +496,8 @@ def test_the_first_window_may_be_smaller_than_the_largest():
     assert again.cwnd_bytes == 20_000
     with pytest.raises(ValueError, match="first_cwnd_bytes"):
         made(-1)
+
+
+def test_the_shortest_base_rtt_has_a_target_delay() -> None:
+    """Three quarters of 1 ns is 0 ns, but the computed parameters are divided by the target."""
+    assert NsccConfig(base_rtt_ns=1).resolve(4096, trim=True).target_delay_ns == 1
