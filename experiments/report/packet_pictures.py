@@ -54,7 +54,7 @@ def draw(result: Mapping[str, Any]) -> dict[str, Figure]:
             title = f"{result['scenario']} on {result['topology']} ({result['target']})"
             if trial is not None:
                 found["recovery"] = draw_recovery(data["packets"], trial, title)
-                if "delivered" in data:
+                if "all" in data.get("delivered", ()):  # not if no packet arrived before the faults
                     found["delivered-rate"] = draw_delivered_bytes(data["delivered"], trial, title)
                 elif "rate" in data:
                     found["delivered-rate"] = draw_rate(data["rate"], trial, title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from mrclab.linux.errors import InputError
@@ -30,8 +31,8 @@ def sweep(args: argparse.Namespace) -> int:
     from mrclab.sweep.table import draw, points_csv, rendered, rows_of, table_csv
     from mrclab.sweep.task import Outcome, Store, task_of
 
-    topology = own_topology(found)
-    tasks = [task_of(found, text, point.place, point.params, point.seed, topology) for point in points]
+    topologies = own_topologies(found, text, points)
+    tasks = [task_of(found, text, point, own) for point, own in zip(points, topologies, strict=True)]
     alone = any(task.one_at_a_time for task in tasks)
     if args.workers is not None and not 1 <= args.workers <= 1024:
         raise InputError(f"it must be from 1 to 1024, not {args.workers}", where="--workers")
@@ -98,14 +99,25 @@ def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
     return None if found.scenario in SCENARIOS.names() else text
 
 
-def own_topology(found: SweepFile) -> str | None:
-    """Return the text of the sweep's topology. Return None if it has none, or if mrclab ships it.
+def own_topologies(
+    found: SweepFile, text: str | None, points: Sequence[Point]
+) -> list[tuple[str, str] | None]:
+    """Return the name and the text of each point's topology file, or None if mrclab ships its topology.
 
-    Raise InputError if the file cannot be read.
+    The sweep's key comes first, then the point's, then the scenario's (``text``: see `check`). Raise
+    InputError if a file cannot be read.
     """
-    if found.topology is None or found.topology in TOPOLOGIES.names():
-        return None
-    return TOPOLOGIES.text(found.topology)[0]
+    if found.scenario is None:
+        return [None] * len(points)
+    usual: object = None
+    if text is not None and found.topology is None:
+        from mrclab.experiments.spec.scenario import load_scenario
+
+        usual = load_scenario(found.scenario, target=found.target).topology
+    names = [found.topology or point.params.get("topology", usual) for point in points]
+    shipped = TOPOLOGIES.names()
+    texts = {n: TOPOLOGIES.text(n)[0] for n in names if isinstance(n, str) and n not in shipped}
+    return [(n, texts[n]) if isinstance(n, str) and n in texts else None for n in names]
 
 
 def _yaml(value: object) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 from mrclab.linux.errors import InputError, MrclabError
 from mrclab.linux.life import signals
-from mrclab.sweep.spec import Plain, SweepFile
+from mrclab.sweep.spec import Plain, Point, SweepFile
 
 SOURCE_OF_MODELS = ("scale", "topologies", "sweep", "experiments/measure")
 SOURCE_OF_RUNS = (
@@ -92,25 +92,20 @@ class PointError(MrclabError):
 
 
 def task_of(
-    sweep: SweepFile,
-    text: str | None,
-    place: int,
-    params: Mapping[str, Plain],
-    seed: int,
-    topology_text: str | None = None,
+    sweep: SweepFile, text: str | None, point: Point, topology: tuple[str, str] | None = None
 ) -> Task:
-    """Return the task of a point. For the two texts, see `Task`."""
+    """Return the task of a point. ``topology`` has the name and the text of a user's own file."""
     return Task(
-        place,
+        point.place,
         sweep.model,
         sweep.scenario,
         text,
         sweep.target,
-        sweep.topology,
-        dict(params),
-        seed,
+        sweep.topology if topology is None else topology[0],
+        dict(point.params),
+        point.seed,
         source_of(sweep.scenario is not None),
-        topology_text,
+        None if topology is None else topology[1],
     )
 
 
@@ -162,9 +157,10 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
             if chosen is not None:
                 words += [f"--{option}", chosen]
         for key, value in task.params.items():
-            words += ["--set", f"{key}={json.dumps(value)}"]
+            if key != "topology" or task.topology_text is None:
+                words += ["--set", f"{key}={json.dumps(value)}"]
         root = str(Path(__file__).parents[2])
-        code, errors = _ran(words, folder, _with(root))
+        code, errors = _ran(words, _with(root))
         found = out / "result.json"
         if code != 0 or not found.exists():
             raise PointError(" ".join(errors[-_LAST_LINES:]) or f"mrclab run ended with {code}")
@@ -187,13 +183,13 @@ def _remove(folder: str) -> None:
         shutil.rmtree(folder)
 
 
-def _ran(words: Sequence[str], folder: str, env: Mapping[str, str]) -> tuple[int, list[str]]:
+def _ran(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, list[str]]:
     """Run a command; return its exit code and its lines on stderr.
 
     If a signal interrupts the wait, end the command, then raise the signal's exception.
     """
     nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
-    with subprocess.Popen(words, stdout=nothing, stderr=pipe, text=True, cwd=folder, env=env) as process:
+    with subprocess.Popen(words, stdout=nothing, stderr=pipe, text=True, env=env) as process:
         try:
             _, errors = process.communicate()
         except BaseException:

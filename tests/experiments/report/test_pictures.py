@@ -242,6 +242,16 @@ def test_no_two_of_a_dozen_transports_look_the_same() -> None:
     assert len(set(looks)) == 12
 
 
+def test_a_run_without_packets_before_its_faults_has_no_picture_of_delivered_bytes(
+    spray: dict[str, Any],
+) -> None:
+    """Without a rate before the fault there is nothing to compare with."""
+    bare = deepcopy(spray)
+    delivered = bare["transports"]["mrc"]["pictures"][0]["delivered"]
+    del delivered["all"], delivered["broken"]
+    assert set(SPRAYS) - set(packet_pictures.draw(bare)) == {"delivered-rate"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("trials", "shown"), [(5, False), (12, True)])
 def test_the_delivered_bytes_have_an_interval_only_of_six_trials(

@@ -55,7 +55,7 @@ def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
 def table(path: Path) -> str:
     sweep = parse_sweep(FILE, "f")
     points = points_of(sweep)
-    tasks = [task_of(sweep, None, point.place, point.params, point.seed) for point in points]
+    tasks = [task_of(sweep, None, point) for point in points]
     metrics = Store(path).load(tasks)
     assert len(metrics) == 200
     return table_csv(sweep, rows_of(sweep, points, metrics))
@@ -64,7 +64,7 @@ def table(path: Path) -> str:
 @pytest.mark.slow
 def test_three_workers_of_which_one_is_killed_give_the_table_of_one_worker(tmp_path: Path) -> None:
     sweep = parse_sweep(FILE, "f")
-    tasks = [task_of(sweep, None, point.place, point.params, point.seed) for point in points_of(sweep)]
+    tasks = [task_of(sweep, None, point) for point in points_of(sweep)]
     alone = Store(tmp_path / "alone")
     LocalProcesses(1).run(tasks, alone.save)
 

@@ -23,7 +23,7 @@ from mrclab.sweep import task as sweep_task
 from mrclab.sweep.command import SWEEPS, check
 from mrclab.sweep.executors import LocalProcesses
 from mrclab.sweep.models import DEFAULTS, run_model
-from mrclab.sweep.spec import parse_sweep, points_of
+from mrclab.sweep.spec import Point, parse_sweep, points_of
 from mrclab.sweep.table import draw, points_csv, rows_of, table_csv
 from mrclab.sweep.task import Outcome, Store, Task, metrics_of, run_task, task_of
 from tests.support import sweep_points
@@ -103,13 +103,13 @@ def test_shipped_sweeps_can_be_run(name: str) -> None:
 
 def test_a_points_name_is_that_of_its_parameters_seed_and_source() -> None:
     sweep = parse_sweep(FILE, "f")
-    one = task_of(sweep, None, 0, {"a": 1, "b": 2}, 1)
-    assert one.name == task_of(sweep, None, 7, {"b": 2, "a": 1}, 1).name
+    one = task_of(sweep, None, Point(0, {"a": 1, "b": 2}, 1))
+    assert one.name == task_of(sweep, None, Point(7, {"b": 2, "a": 1}, 1)).name
     others = [
-        task_of(sweep, None, 0, {"a": 1, "b": 3}, 1),
-        task_of(sweep, None, 0, {"a": 1, "b": 2}, 2),
-        task_of(sweep, "text", 0, {"a": 1, "b": 2}, 1),
-        task_of(sweep, None, 0, {"a": 1, "b": 2}, 1, "text"),
+        task_of(sweep, None, Point(0, {"a": 1, "b": 3}, 1)),
+        task_of(sweep, None, Point(0, {"a": 1, "b": 2}, 2)),
+        task_of(sweep, "text", Point(0, {"a": 1, "b": 2}, 1)),
+        task_of(sweep, None, Point(0, {"a": 1, "b": 2}, 1), ("own.yaml", "text")),
         replace(one, source="another"),
         replace(one, target="bmv2"),
     ]
@@ -132,17 +132,25 @@ def test_the_source_of_a_point_is_all_code_that_computes_it(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "named",
+    [
+        "scenario: link-kill\ntopology: ./own.yaml\nfixed: {faults.0.trials: 1}\ngrid: {warmup: [5 ms]}",
+        "scenario: link-kill\nfixed: {faults.0.trials: 1}\ngrid: {topology: [./own.yaml]}",
+        "scenario: ./mine.yaml\nfixed: {faults.0.trials: 1}\ngrid: {warmup: [5 ms]}",
+    ],
+    ids=["sweep", "point", "scenario"],
+)
 def test_a_sweep_takes_its_own_topology_and_reads_it_again_if_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The points run in another directory, and perhaps on another machine."""
     monkeypatch.chdir(tmp_path)
     topology = (ROOT / "topologies/tiny.yaml").read_text(encoding="utf-8")
     Path("own.yaml").write_text(topology)
-    Path("s.yaml").write_text(
-        "name: s\nscenario: link-kill\ntarget: sim\ntopology: ./own.yaml\n"
-        "fixed: {faults.0.trials: 1}\ngrid: {warmup: [5 ms]}\n"
-    )
+    scenario = (ROOT / "experiments/scenarios/link-kill.yaml").read_text(encoding="utf-8")
+    Path("mine.yaml").write_text(scenario.replace("topology: paper-c", "topology: ./own.yaml"))
+    Path("s.yaml").write_text(f"name: s\ntarget: sim\n{named}\n")
     words = ["sweep", "s.yaml", "--workers", "1", "--out", "out"]
     assert main(words) == 0
     first = Path("out/points.csv").read_text()
@@ -335,7 +343,7 @@ def test_models_take_their_own_parameters_and_those_of_parts() -> None:
 
 
 def test_a_worker_with_another_version_refuses() -> None:
-    task = replace(task_of(parse_sweep(FILE, "f"), None, 0, {"nics": 512}, 1), source="old")
+    task = replace(task_of(parse_sweep(FILE, "f"), None, Point(0, {"nics": 512}, 1)), source="old")
     assert "another version of mrclab" in run_task(task).error
 
 
@@ -348,7 +356,7 @@ def test_what_a_run_found_becomes_metrics() -> None:
 @pytest.mark.slow
 def test_a_run_that_is_refused_is_a_failed_point() -> None:
     sweep = parse_sweep("name: a\nscenario: link-kill\ngrid: {trials: [1]}", "f")
-    outcome = run_task(task_of(sweep, None, 0, {"no_such_key": 1}, 1))
+    outcome = run_task(task_of(sweep, None, Point(0, {"no_such_key": 1}, 1)))
     assert "has no key 'no_such_key'" in outcome.error
 
 
