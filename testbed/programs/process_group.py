@@ -18,7 +18,9 @@ import atexit
 import inspect
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
@@ -39,6 +41,8 @@ TRANSPORT_VARIABLE = "MRCLAB_TRANSPORT"
 OPTIONS = {"mrc": {"exponential_retries": 8}}
 """The options of each transport. With these options, a dead peer is reported after some seconds."""
 LEAVE = timedelta(seconds=5)
+WORKS_KEPT = 256
+"""Number of newest work objects of a group that are kept, because PyTorch's C++ code does not keep them."""
 SUMMED = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16)
 """Types that the ring can sum. Tensors of other types are gathered and reduced locally."""
 OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -56,10 +60,12 @@ OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     """The ranks of a program as a PyTorch process group. Its collectives take tensors on the CPU."""
 
-    def __init__(self, group: Group, store: Any) -> None:
+    def __init__(self, group: Group, store: Any, timeout: timedelta) -> None:
         super().__init__(group.rank, group.size)
         self._group = group
         self._store = store
+        self._timeout = timeout
+        self._works: deque[Work] = deque(maxlen=WORKS_KEPT)
         self._names = ("", "")
         atexit.register(self.shutdown)  # PyTorch 1 does not call `shutdown`
 
@@ -256,21 +262,21 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Any:
         """Send a tensor to a rank. The work is complete when the data is in that rank's memory."""
         (tensor,) = tensors
-        return _work(self._group.send(dst, _bytes(tensor), tag), lambda: None, list(tensors))
+        return self._work(self._group.send(dst, _bytes(tensor), tag), lambda: None, list(tensors))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
         """Receive the next tensor with this tag from a rank into the given tensor of the same size."""
-        return self._receive(tensors, src, tag)[0]
+        return self._receive(tensors, src, tag)
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
         """Receive the next tensor with this tag from any rank."""
-        return FromAny(*self._receive(tensors, None, tag))
+        return self._receive(tensors, None, tag)
 
-    def _receive(self, tensors: Sequence[torch.Tensor], src: int | None, tag: int) -> tuple[Any, Future[int]]:
+    def _receive(self, tensors: Sequence[torch.Tensor], src: int | None, tag: int) -> Any:
         (tensor,) = tensors
         data = np.empty(_size(tensor), np.uint8)
         received = self._group.receive(src, data, tag)
-        return _work(received, lambda: _fill(tensor, data), list(tensors)), received
+        return self._work(received, lambda: _fill(tensor, data), list(tensors))
 
     def shutdown(self) -> None:
         """Close the NIC after all ranks have called this: another rank may still need an answer from the NIC.
@@ -316,50 +322,85 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _send(self, values: np.ndarray, then: Callable[[], None], result: Any) -> Any:
         """Sum an array over all ranks, then call ``then``. Return PyTorch's work object with the result."""
         if len(values):
-            return _work(self._group.all_reduce(values), then, result)
+            return self._work(self._group.all_reduce(values), then, result)
         nothing: Future[None] = Future()
         nothing.set_result(None)
-        return _work(nothing, lambda: None, result)
+        return self._work(nothing, lambda: None, result)
+
+    def _work(self, done: Future[Any], then: Callable[[], None], result: Any) -> Any:
+        work = Work(done, then, result, self._timeout)
+        self._works.append(work)
+        return work
 
 
-class FromAny:
-    """The work object of a receive from any rank. After the receive, the object has the sender's rank."""
+class Work(torch._C._distributed_c10d.Work):  # type: ignore[misc]
+    """PyTorch's work object for a future of the group. ``then`` is called when the future is done.
 
-    def __init__(self, work: Any, received: Future[int]) -> None:
-        self._work, self._received = work, received
+    PyTorch's own work object for a future ignores the future's error, so a program would use wrong data.
+    """
 
-    def wait(self, *timeout: timedelta) -> bool:
-        """Wait until the tensor has arrived."""
-        return bool(self._work.wait(*timeout))
+    def __init__(self, done: Future[Any], then: Callable[[], None], result: Any, timeout: timedelta) -> None:
+        super().__init__()
+        self._done = done
+        self._then = then
+        self._result = result
+        self._timeout = timeout
+        self._finished: Future[None] = Future()
+        begin: Any = torch.futures.Future()
+        # If a function of `then` raises an exception, the future has an error for PyTorch's C++ code, too.
+        # `set_exception` would only raise the error in Python.
+        self._future = begin.then(self._finish)
+        done.add_done_callback(begin.set_result)
+
+    def _finish(self, _: Any) -> Any:
+        try:
+            self._done.result()
+            with torch.no_grad():
+                self._then()
+        except Exception as error:
+            self._finished.set_exception(error)
+            raise
+        self._finished.set_result(None)
+        return self._result
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the operation is complete. Raise its error, or RuntimeError after the timeout.
+
+        The default is the timeout of the group, also for a timeout of 0, as in PyTorch.
+        """
+        limit = timeout or self._timeout
+        if not futures.wait([self._finished], limit.total_seconds()).done:
+            raise RuntimeError(
+                f"timed out: the other ranks did not take part within {limit.total_seconds():g} s"
+            )
+        self._finished.result()
+        return True
 
     def is_completed(self) -> bool:
-        """Return True if the tensor has arrived."""
-        return bool(self._work.is_completed())
+        """Return True if the operation is complete or has failed."""
+        return self._finished.done()
+
+    def is_success(self) -> bool:
+        """Return True if the operation is complete and has not failed."""
+        return self._finished.done() and self._finished.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """Return the error of an operation that has failed."""
+        return self._finished.exception() if self._finished.done() else None
+
+    def result(self) -> Any:
+        """Return the tensors of the operation."""
+        return self._result
 
     def get_future(self) -> Any:
-        """Return PyTorch's future for the tensor."""
-        return self._work.get_future()
+        """Return PyTorch's future for the tensors."""
+        return self._future
 
-    def _source_rank(self) -> int:
-        return self._received.result()
+    def source_rank(self) -> int:
+        """Return the rank from which a receive got its tensor."""
+        return int(self._done.result())
 
-
-def _work(done: Future[Any], then: Callable[[], None], result: Any) -> Any:
-    """Call ``then`` when a future is done. Return PyTorch's work object with the result."""
-    future: Any = torch.futures.Future()
-
-    def finish(_: Future[Any]) -> None:
-        try:
-            done.result()
-            with torch.no_grad():
-                then()
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    done.add_done_callback(finish)
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    _source_rank = source_rank
 
 
 def _operation(opts: Any) -> str:
@@ -390,7 +431,8 @@ def make(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
     seed = int.from_bytes(os.urandom(4))
     place = (network.fabric, network.names.host(host), host, rank, size, store)
     options = OPTIONS.get(transport, {})
-    return ProcessGroup(Group.open(*place, transport=transport, options=options, seed=seed), store)
+    group = Group.open(*place, transport=transport, options=options, seed=seed)
+    return ProcessGroup(group, store, timeout)
 
 
 def register() -> None:

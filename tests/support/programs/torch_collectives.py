@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -155,6 +157,29 @@ def messages(rank: int) -> None:
     dist.barrier()
 
 
+def fails(call: Callable[[], Any], text: str) -> None:
+    """Check that a call raises an error with this text."""
+    found = ""
+    try:
+        call()
+    except (ValueError, RuntimeError) as error:
+        found = str(error)
+    assert text in found, found
+
+
+def errors(rank: int) -> None:
+    """Check that an operation that has failed, or is not complete in time, raises an exception."""
+    place = torch.zeros(5)
+    late = dist.irecv(place, (rank - 1) % RANKS, tag=8)
+    fails(lambda: late.wait(timedelta(milliseconds=100)), "timed out")
+    assert not late.is_completed()
+    dist.barrier()
+    dist.send(torch.zeros(3), (rank + 1) % RANKS, tag=8)
+    for wait in (late.wait, late.get_future().wait):
+        fails(wait, "sent 12 bytes with tag 8, not 20")
+    assert late.is_completed()
+
+
 def main() -> None:
     """Run all checks. Each rank prints a line at its end."""
     torch.set_num_threads(1)
@@ -164,6 +189,7 @@ def main() -> None:
     reductions(rank)
     copies(rank)
     messages(rank)
+    errors(rank)
     # All ranks write into one pipe. With PYTHONUNBUFFERED, print() would write the line in two parts.
     sys.stdout.write(f"rank {rank} of {dist.get_backend()}: all right\n")
     sys.stdout.flush()
