@@ -134,14 +134,19 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy each rank's tensor to all ranks."""
+        """Copy each rank's tensor to all ranks. The tensors of the ranks may have different sizes."""
         (tensor,), (places,) = inputs, outputs
+        sizes = [_size(place) for place in places]
+        if _size(tensor) != sizes[self.rank()]:
+            raise ValueError(f"the output for rank {self.rank()} has another size than the rank's tensor")
+        mine = np.zeros(max(sizes), np.uint8)
+        mine[: _size(tensor)] = _bytes(tensor)
 
         def keep(parts: np.ndarray) -> None:
-            for place, part in zip(places, parts, strict=True):
-                _fill(place, part)
+            for place, part, size in zip(places, parts, sizes, strict=True):
+                _fill(place, part[:size])
 
-        return self._gather(tensor, keep, list(places))
+        return self._gather(torch.from_numpy(mine), keep, list(places))
 
     def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         return self._gather(tensor, lambda parts: _fill(output, parts.reshape(-1)), output)
@@ -190,7 +195,13 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         """Reduce a list of tensors, one for each rank, over all ranks; keep the tensor of this rank."""
         (output,), (tensors,) = outputs, inputs
-        return self._reduce_scatter_base(output, torch.cat([t.reshape(-1) for t in tensors]), opts)
+        together = torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+        def keep(reduced: torch.Tensor) -> None:
+            parts = reduced.split([tensor.numel() for tensor in tensors])
+            output.copy_(parts[self.rank()].view_as(output))
+
+        return self._reduce(together, _operation(opts), keep, list(outputs))
 
     def _reduce_scatter_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
         def keep(reduced: torch.Tensor) -> None:
@@ -418,7 +429,8 @@ def _bytes(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _fill(tensor: torch.Tensor, data: np.ndarray) -> None:
-    tensor.copy_(torch.from_numpy(np.array(data)).view(tensor.dtype).view_as(tensor))
+    if tensor.numel():  # PyTorch does not view an empty array as another type
+        tensor.copy_(torch.from_numpy(np.array(data)).view(tensor.dtype).view_as(tensor))
 
 
 def make(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:

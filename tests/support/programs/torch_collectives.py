@@ -93,6 +93,13 @@ def copies(rank: int) -> None:
     sent = torch.full((RANKS * (rank + 1),), rank)
     dist.all_to_all_single(uneven, sent, [n + 1 for n in range(RANKS)], [rank + 1] * RANKS)
     equal(uneven, torch.cat([torch.full((n + 1,), n) for n in range(RANKS)]))
+    different = [torch.zeros(n) for n in range(RANKS)]
+    dist.all_gather(different, torch.full((rank,), float(rank)))
+    for n, tensor in enumerate(different):
+        equal(tensor, torch.full((n,), float(n)))
+    part = torch.zeros(rank)
+    dist.reduce_scatter(part, [torch.full((n,), float(n)) for n in range(RANKS)])
+    equal(part, torch.full((rank,), float(rank * RANKS)))
     objects: list[Any] = [None] * RANKS
     dist.all_gather_object(objects, {"rank": rank})
     assert objects == [{"rank": other} for other in range(RANKS)]
@@ -119,6 +126,9 @@ def messages(rank: int) -> None:
     for work in dist.batch_isend_irecv(both):
         work.wait()
     equal(place, torch.arange(LARGE, dtype=torch.float32) * (before + 1))
+    nothing = dist.isend(torch.zeros(0), after)
+    assert dist.recv(torch.zeros(0), before) == before
+    nothing.wait()
     sends = [dist.isend(torch.tensor([rank, tag]), after, tag=tag) for tag in (5, 6)]
     for tag in (6, 5):
         pair = torch.zeros(2, dtype=torch.int64)
