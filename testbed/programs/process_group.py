@@ -310,9 +310,12 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if operation not in OPERATIONS:
             raise NotImplementedError(f"the backend mrclab has no {operation}")
         average = operation == "AVG"
+        whole = average and not (tensor.is_floating_point() or tensor.is_complex())
+        if average and not whole:  # PyTorch divides before the sum, so that a float16 sum does not overflow
+            tensor = tensor.detach() / self.size()
 
         def divided(total: torch.Tensor) -> torch.Tensor:
-            return total / self.size() if average else total
+            return torch.div(total, self.size(), rounding_mode="trunc") if whole else total
 
         if summed:
             flat = tensor.detach().contiguous().reshape(-1).clone()

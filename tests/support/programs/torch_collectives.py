@@ -49,6 +49,10 @@ def reductions(rank: int) -> None:
     average = torch.full((2,), float(rank))
     dist.all_reduce(average, operation.AVG)
     equal(average, torch.full((2,), 1.5))
+    for dtype, numbers_of in ((torch.int64, [2**53 + 1, -7]), (torch.float16, [30_000.0, 1.0])):
+        average = torch.tensor(numbers_of, dtype=dtype)  # the same on all ranks, so the average is this, too
+        dist.all_reduce(average, operation.AVG)
+        equal(average, torch.tensor(numbers_of, dtype=dtype))
     truths = torch.tensor([rank == 3, False])
     dist.all_reduce(truths, operation.MAX)
     equal(truths, torch.tensor([True, False]))
