@@ -4,10 +4,11 @@
     torch.distributed.init_process_group("mrclab")
 
 A sum of integers or floating-point numbers is one all-reduce of `mrclab.hosts.collectives.group`, a ring that
-adds in a fixed order. All other collectives first collect the bytes of all ranks. This is an all-reduce of an
-array in which each rank has its bytes in one place, and zeros elsewhere. So an all-gather sends about twice
-the necessary data. Then each rank reduces the collected bytes in the order of ranks. All ranks must call
-collectives in the same order, as with other backends. Messages between two ranks need no such order
+adds in a fixed order. In an all-to-all each rank sends a message to each other rank. All other collectives
+first collect the bytes of all ranks. This is an all-reduce of an array in which each rank has its bytes in
+one place, and zeros elsewhere. So an all-gather sends about twice the necessary data. Then each rank reduces
+the collected bytes in the order of ranks. All ranks must call collectives in the same order, as with other
+backends. Messages between two ranks need no such order
 (`mrclab.hosts.collectives.point_to_point`).
 
 mrclab does not depend on PyTorch: only programs that use PyTorch import this module. It supports both ways to
@@ -16,6 +17,7 @@ register a backend: that of PyTorch 1.13 (Debian 12) and that of PyTorch 2.
 
 import atexit
 import inspect
+import itertools
 import os
 import sys
 from collections import deque
@@ -41,6 +43,8 @@ TRANSPORT_VARIABLE = "MRCLAB_TRANSPORT"
 OPTIONS = {"mrc": {"exponential_retries": 8}}
 """The options of each transport. With these options, a dead peer is reported after some seconds."""
 LEAVE = timedelta(seconds=5)
+ALL_TO_ALL_TAG = -1
+"""The tag of an all-to-all's messages. Programs use tags from 0 on."""
 WORKS_KEPT = 256
 """Number of newest work objects of a group that are kept, because PyTorch's C++ code does not keep them."""
 SUMMED = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16)
@@ -224,38 +228,28 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         opts: Any = None,
     ) -> Any:
         """Copy a part of each rank's tensor to each rank. Sizes count rows; by default, parts are equal."""
-        if input_sizes or output_sizes:
-            return self.alltoall(
-                list(output.split(list(output_sizes or [len(output) // self.size()] * self.size()))),
-                list(tensor.split(list(input_sizes or [len(tensor) // self.size()] * self.size()))),
-            )
-
-        def keep(parts: np.ndarray) -> None:
-            _fill(output, parts.reshape(self.size(), self.size(), -1)[:, self.rank()].reshape(-1))
-
-        return self._gather(tensor, keep, output)
+        parts = [
+            list(whole.split(list(sizes or [len(whole) // self.size()] * self.size())))
+            for whole, sizes in ((output, output_sizes), (tensor, input_sizes))
+        ]
+        return self.alltoall(*parts)
 
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy a tensor to each rank. Sizes may differ, but each rank sends as much as the busiest rank."""
-        sizes = torch.zeros(self.size(), dtype=torch.int64)
-        sizes[self.rank()] = sum(_size(tensor) for tensor in inputs)
-        self.allreduce([sizes]).wait()
-        mine = np.zeros(int(sizes.max()) + 8 * self.size(), np.uint8)
-        heads = mine[: 8 * self.size()].view(np.int64)
-        heads[:] = [_size(tensor) for tensor in inputs]
-        mine[8 * self.size() : 8 * self.size() + int(heads.sum())] = np.concatenate(
-            [_bytes(tensor) for tensor in inputs]
-        )
+        """Copy a tensor to each rank. Sizes may differ."""
+        rank, size = self.rank(), self.size()
+        data = [np.empty(_size(output), np.uint8) for output in outputs]
+        data[rank][:] = _bytes(inputs[rank])
+        others = [(rank + distance) % size for distance in range(1, size)]
+        messages: list[Future[Any]] = [self._group.receive(n, data[n], ALL_TO_ALL_TAG) for n in others]
+        messages += [self._group.send(n, _bytes(inputs[n]), ALL_TO_ALL_TAG) for n in others]
 
-        def keep(parts: np.ndarray) -> None:
-            for output, part in zip(outputs, parts, strict=True):
-                theirs = part[: 8 * self.size()].view(np.int64)
-                at = 8 * self.size() + int(theirs[: self.rank()].sum())
-                _fill(output, part[at : at + int(theirs[self.rank()])])
+        def keep() -> None:
+            for output, part in zip(outputs, data, strict=True):
+                _fill(output, part)
 
-        return self._gather(torch.from_numpy(mine), keep, list(outputs))
+        return self._work(_all_of(messages), keep, list(outputs))
 
     def barrier(self, opts: Any = None) -> Any:
         """Wait for all ranks."""
@@ -415,6 +409,26 @@ class Work(torch._C._distributed_c10d.Work):  # type: ignore[misc]
         return int(self._done.result())
 
     _source_rank = source_rank
+
+
+def _all_of(parts: Sequence[Future[Any]]) -> Future[None]:
+    """Return a future that is done when all parts are done. It fails if a part has failed."""
+    whole: Future[None] = Future()
+    left = itertools.count(len(parts) - 1, -1)
+
+    def finish(_: Future[Any]) -> None:
+        if next(left) == 0:  # the last part; several threads may call this
+            errors = [error for part in parts if (error := part.exception()) is not None]
+            if errors:
+                whole.set_exception(errors[0])
+            else:
+                whole.set_result(None)
+
+    for part in parts:
+        part.add_done_callback(finish)
+    if not parts:
+        whole.set_result(None)
+    return whole
 
 
 def _operation(opts: Any) -> str:

@@ -93,6 +93,10 @@ def copies(rank: int) -> None:
     swapped = torch.zeros(RANKS, dtype=torch.int64)
     dist.all_to_all_single(swapped, torch.arange(RANKS) + 10 * rank)
     equal(swapped, torch.arange(RANKS) * 10 + rank)
+    swapped.zero_()
+    sizes = None if rank == 0 else [1] * RANKS  # the same sizes, which a rank may leave out
+    dist.all_to_all_single(swapped, torch.arange(RANKS) + 10 * rank, sizes, sizes)
+    equal(swapped, torch.arange(RANKS) * 10 + rank)
     uneven = torch.zeros(sum(range(1, RANKS + 1)), dtype=torch.int64)
     sent = torch.full((RANKS * (rank + 1),), rank)
     dist.all_to_all_single(uneven, sent, [n + 1 for n in range(RANKS)], [rank + 1] * RANKS)
@@ -104,6 +108,13 @@ def copies(rank: int) -> None:
     part = torch.zeros(rank)
     dist.reduce_scatter(part, [torch.full((n,), float(n)) for n in range(RANKS)])
     equal(part, torch.full((rank,), float(rank * RANKS)))
+    places = [torch.zeros(n * rank) for n in range(RANKS)]
+    work = dist.all_to_all(
+        places, [torch.full((n * rank,), float(rank)) for n in range(RANKS)], async_op=True
+    )
+    work.wait()
+    for n, tensor in enumerate(places):
+        equal(tensor, torch.full((n * rank,), float(n)))
     objects: list[Any] = [None] * RANKS
     dist.all_gather_object(objects, {"rank": rank})
     assert objects == [{"rank": other} for other in range(RANKS)]
