@@ -329,11 +329,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _send(self, values: np.ndarray, then: Callable[[], None], result: Any) -> Any:
         """Sum an array over all ranks, then call ``then``. Return PyTorch's work object with the result."""
-        if len(values):
-            return self._work(self._group.all_reduce(values), then, result)
-        nothing: Future[None] = Future()
-        nothing.set_result(None)
-        return self._work(nothing, lambda: None, result)
+        # An empty array is also passed to the group, so that operations complete in order.
+        return self._work(self._group.all_reduce(values), then if len(values) else lambda: None, result)
 
     def _work(self, done: Future[Any], then: Callable[[], None], result: Any) -> Any:
         work = Work(done, then, result, self._timeout)

@@ -115,6 +115,11 @@ def copies(rank: int) -> None:
     work.wait()
     for n, tensor in enumerate(places):
         equal(tensor, torch.full((n * rank,), float(n)))
+    numbers, nothing = torch.zeros(RANKS * LARGE, dtype=torch.uint8), torch.zeros(0)
+    mine, no_part = torch.full((LARGE,), rank + 1, dtype=torch.uint8), torch.zeros(0)
+    group = dist.distributed_c10d._get_default_group()
+    group.allgather_into_tensor_coalesced([numbers, nothing], [mine, no_part]).wait()
+    assert torch.equal(numbers[::LARGE], torch.arange(RANKS, dtype=torch.uint8) + 1)
     objects: list[Any] = [None] * RANKS
     dist.all_gather_object(objects, {"rank": rank})
     assert objects == [{"rank": other} for other in range(RANKS)]
