@@ -244,9 +244,10 @@ class Group:
             values, done = self._tasks[0]
             yield from self._sum(values)
             with self._lock:
-                if self._problem is None:
+                failed = self._problem is not None
+                if not failed:
                     self._tasks.popleft()
-            if self._problem is None:
+            if not failed:
                 done.set_result(None)
 
     def _sum(self, values: Array) -> Steps[None]:

@@ -247,21 +247,23 @@ class FailoverEndpoint(Endpoint):
 
     # Failover: ask the peer how many messages have arrived; post again the messages that have not arrived
 
-    def _survivor(self, lane: Lane) -> int:
-        """Return the index of the port to which the lane should move: the next port that is up."""
-        count = len(self._numbers)
-        for step in range(1, count):
-            at = (lane.failed_at + step + lane.probes // (self.config.retry_count + 1)) % count
-            if at != lane.failed_at and self.port_up[self._numbers[at]]:
-                return at
-        return (lane.failed_at + 1) % count
+    def _survivor(self, lane: Lane) -> int | None:
+        """Return the index of the port to which the lane should move: the next port that is up.
+
+        Leave out ports on which the lane's queue pair has failed. Return None if no port is left.
+        """
+        count, turn = len(self._numbers), lane.probes // (self.config.retry_count + 1)
+        places = [(lane.failed_at + turn + step) % count for step in range(count)]
+        left = [at for at in places if self.qps[lane.first + at].requester.error is None]
+        return next((at for at in left if self.port_up[self._numbers[at]]), left[0] if left else None)
 
     def _probe(self, lane: Lane, now_ns: int) -> None:
-        if lane.probes > (self.config.retry_count + 1) * (len(self._numbers) - 1):
+        place = self._survivor(lane)
+        if place is None or lane.probes > (self.config.retry_count + 1) * (len(self._numbers) - 1):
             qpn = lane.first + lane.failed_at
             self._end(lane, QpError(now_ns, qpn, Status.RETRY_EXCEEDED, "no port is left"))
             return
-        via = self.qps[lane.first + self._survivor(lane)]
+        via = self.qps[lane.first + place]
         lane.probes += 1
         lane.due_ns = now_ns + (self.config.timeout_ns or self.config.probe_delay_ns)
         self._send(via, READ_REQUEST, lane.failed_at, _READ.pack(lane.failed_at, 0, 8))
@@ -293,9 +295,10 @@ class FailoverEndpoint(Endpoint):
         again += lane.held
         lane.held = deque()
         lane.at, lane.failed_at, lane.due_ns = qp.qpn - lane.first, -1, None
-        lane.posted = lane.completed = 0
+        lane.posted = lane.completed = lane.carried.pop(lane.at, 0)
         for request in again:
             self._post(lane, request, now_ns)
+        self._maybe_home(lane, now_ns)
 
     # Recovery of a failed port: alive messages test whether the port works again
 
@@ -309,6 +312,11 @@ class FailoverEndpoint(Endpoint):
     def _alive(self, lane: Lane, now_ns: int) -> None:
         """Send a batch of alive messages. If the recovery attempt is over, start the next attempt or stop."""
         assert lane.attempt_until_ns is not None
+        if lane.failed_at == lane.home:
+            # The peer has not answered the probe. It will close the home queue pair when the probe arrives.
+            lane.alive_due_ns = now_ns + self.config.alive_interval_ns
+            lane.attempt_until_ns += self.config.alive_interval_ns
+            return
         if now_ns >= lane.attempt_until_ns:
             if lane.attempt >= self.config.recovery_attempts:
                 lane.alive_due_ns = None
@@ -343,6 +351,7 @@ class FailoverEndpoint(Endpoint):
             return
         self.recoveries += 1
         lane.home_is_back = False
+        lane.carried[lane.at] = lane.completed
         lane.at, lane.moves = lane.home, 0
         lane.posted = lane.completed = 0
         self._renew_requester(self.qps[lane.first + lane.home])

@@ -101,6 +101,8 @@ class Lane:
     """Number of messages posted on the present queue pair."""
     completed: int = 0
     """Number of messages that completed on the present queue pair."""
+    carried: dict[int, int] = field(default_factory=dict)
+    """Number of messages that completed on each queue pair that the lane used earlier, by index of port."""
     # Attempts to return to the home port, the port with index `home`
     attempt: int = 0
     attempt_until_ns: int | None = None

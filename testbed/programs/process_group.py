@@ -4,10 +4,11 @@
     torch.distributed.init_process_group("mrclab")
 
 A sum of integers or floating-point numbers is one all-reduce of `mrclab.hosts.collectives.group`, a ring that
-adds in a fixed order. All other collectives first collect the bytes of all ranks. This is an all-reduce of an
-array in which each rank has its bytes in one place, and zeros elsewhere. So an all-gather sends about twice
-the necessary data. Then each rank reduces the collected bytes in the order of ranks. All ranks must call
-collectives in the same order, as with other backends. Messages between two ranks need no such order
+adds in a fixed order. In an all-to-all each rank sends a message to each other rank. All other collectives
+first collect the bytes of all ranks. This is an all-reduce of an array in which each rank has its bytes in
+one place, and zeros elsewhere. So an all-gather sends about twice the necessary data. Then each rank reduces
+the collected bytes in the order of ranks. All ranks must call collectives in the same order, as with other
+backends. Messages between two ranks need no such order
 (`mrclab.hosts.collectives.point_to_point`).
 
 mrclab does not depend on PyTorch: only programs that use PyTorch import this module. It supports both ways to
@@ -16,9 +17,12 @@ register a backend: that of PyTorch 1.13 (Debian 12) and that of PyTorch 2.
 
 import atexit
 import inspect
+import itertools
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
@@ -39,6 +43,10 @@ TRANSPORT_VARIABLE = "MRCLAB_TRANSPORT"
 OPTIONS = {"mrc": {"exponential_retries": 8}}
 """The options of each transport. With these options, a dead peer is reported after some seconds."""
 LEAVE = timedelta(seconds=5)
+ALL_TO_ALL_TAG = -1
+"""The tag of an all-to-all's messages. Programs use tags from 0 on."""
+WORKS_KEPT = 256
+"""Number of newest work objects of a group that are kept, because PyTorch's C++ code does not keep them."""
 SUMMED = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16)
 """Types that the ring can sum. Tensors of other types are gathered and reduced locally."""
 OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -56,10 +64,12 @@ OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     """The ranks of a program as a PyTorch process group. Its collectives take tensors on the CPU."""
 
-    def __init__(self, group: Group, store: Any) -> None:
+    def __init__(self, group: Group, store: Any, timeout: timedelta) -> None:
         super().__init__(group.rank, group.size)
         self._group = group
         self._store = store
+        self._timeout = timeout
+        self._works: deque[Work] = deque(maxlen=WORKS_KEPT)
         self._names = ("", "")
         atexit.register(self.shutdown)  # PyTorch 1 does not call `shutdown`
 
@@ -128,14 +138,19 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy each rank's tensor to all ranks."""
+        """Copy each rank's tensor to all ranks. The tensors of the ranks may have different sizes."""
         (tensor,), (places,) = inputs, outputs
+        sizes = [_size(place) for place in places]
+        if _size(tensor) != sizes[self.rank()]:
+            raise ValueError(f"the output for rank {self.rank()} has another size than the rank's tensor")
+        mine = np.zeros(max(sizes), np.uint8)
+        mine[: _size(tensor)] = _bytes(tensor)
 
         def keep(parts: np.ndarray) -> None:
-            for place, part in zip(places, parts, strict=True):
-                _fill(place, part)
+            for place, part, size in zip(places, parts, sizes, strict=True):
+                _fill(place, part[:size])
 
-        return self._gather(tensor, keep, list(places))
+        return self._gather(torch.from_numpy(mine), keep, list(places))
 
     def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         return self._gather(tensor, lambda parts: _fill(output, parts.reshape(-1)), output)
@@ -184,7 +199,13 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         """Reduce a list of tensors, one for each rank, over all ranks; keep the tensor of this rank."""
         (output,), (tensors,) = outputs, inputs
-        return self._reduce_scatter_base(output, torch.cat([t.reshape(-1) for t in tensors]), opts)
+        together = torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+        def keep(reduced: torch.Tensor) -> None:
+            parts = reduced.split([tensor.numel() for tensor in tensors])
+            output.copy_(parts[self.rank()].view_as(output))
+
+        return self._reduce(together, _operation(opts), keep, list(outputs))
 
     def _reduce_scatter_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
         def keep(reduced: torch.Tensor) -> None:
@@ -207,38 +228,28 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         opts: Any = None,
     ) -> Any:
         """Copy a part of each rank's tensor to each rank. Sizes count rows; by default, parts are equal."""
-        if input_sizes or output_sizes:
-            return self.alltoall(
-                list(output.split(list(output_sizes or [len(output) // self.size()] * self.size()))),
-                list(tensor.split(list(input_sizes or [len(tensor) // self.size()] * self.size()))),
-            )
-
-        def keep(parts: np.ndarray) -> None:
-            _fill(output, parts.reshape(self.size(), self.size(), -1)[:, self.rank()].reshape(-1))
-
-        return self._gather(tensor, keep, output)
+        parts = [
+            list(whole.split(list(sizes or [len(whole) // self.size()] * self.size())))
+            for whole, sizes in ((output, output_sizes), (tensor, input_sizes))
+        ]
+        return self.alltoall(*parts)
 
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy a tensor to each rank. Sizes may differ, but each rank sends as much as the busiest rank."""
-        sizes = torch.zeros(self.size(), dtype=torch.int64)
-        sizes[self.rank()] = sum(_size(tensor) for tensor in inputs)
-        self.allreduce([sizes]).wait()
-        mine = np.zeros(int(sizes.max()) + 8 * self.size(), np.uint8)
-        heads = mine[: 8 * self.size()].view(np.int64)
-        heads[:] = [_size(tensor) for tensor in inputs]
-        mine[8 * self.size() : 8 * self.size() + int(heads.sum())] = np.concatenate(
-            [_bytes(tensor) for tensor in inputs]
-        )
+        """Copy a tensor to each rank. Sizes may differ."""
+        rank, size = self.rank(), self.size()
+        data = [np.empty(_size(output), np.uint8) for output in outputs]
+        data[rank][:] = _bytes(inputs[rank])
+        others = [(rank + distance) % size for distance in range(1, size)]
+        messages: list[Future[Any]] = [self._group.receive(n, data[n], ALL_TO_ALL_TAG) for n in others]
+        messages += [self._group.send(n, _bytes(inputs[n]), ALL_TO_ALL_TAG) for n in others]
 
-        def keep(parts: np.ndarray) -> None:
-            for output, part in zip(outputs, parts, strict=True):
-                theirs = part[: 8 * self.size()].view(np.int64)
-                at = 8 * self.size() + int(theirs[: self.rank()].sum())
-                _fill(output, part[at : at + int(theirs[self.rank()])])
+        def keep() -> None:
+            for output, part in zip(outputs, data, strict=True):
+                _fill(output, part)
 
-        return self._gather(torch.from_numpy(mine), keep, list(outputs))
+        return self._work(_all_of(messages), keep, list(outputs))
 
     def barrier(self, opts: Any = None) -> Any:
         """Wait for all ranks."""
@@ -256,21 +267,21 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Any:
         """Send a tensor to a rank. The work is complete when the data is in that rank's memory."""
         (tensor,) = tensors
-        return _work(self._group.send(dst, _bytes(tensor), tag), lambda: None, list(tensors))
+        return self._work(self._group.send(dst, _bytes(tensor), tag), lambda: None, list(tensors))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
         """Receive the next tensor with this tag from a rank into the given tensor of the same size."""
-        return self._receive(tensors, src, tag)[0]
+        return self._receive(tensors, src, tag)
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
         """Receive the next tensor with this tag from any rank."""
-        return FromAny(*self._receive(tensors, None, tag))
+        return self._receive(tensors, None, tag)
 
-    def _receive(self, tensors: Sequence[torch.Tensor], src: int | None, tag: int) -> tuple[Any, Future[int]]:
+    def _receive(self, tensors: Sequence[torch.Tensor], src: int | None, tag: int) -> Any:
         (tensor,) = tensors
         data = np.empty(_size(tensor), np.uint8)
         received = self._group.receive(src, data, tag)
-        return _work(received, lambda: _fill(tensor, data), list(tensors)), received
+        return self._work(received, lambda: _fill(tensor, data), list(tensors))
 
     def shutdown(self) -> None:
         """Close the NIC after all ranks have called this: another rank may still need an answer from the NIC.
@@ -293,9 +304,12 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if operation not in OPERATIONS:
             raise NotImplementedError(f"the backend mrclab has no {operation}")
         average = operation == "AVG"
+        whole = average and not (tensor.is_floating_point() or tensor.is_complex())
+        if average and not whole:  # PyTorch divides before the sum, so that a float16 sum does not overflow
+            tensor = tensor.detach() / self.size()
 
         def divided(total: torch.Tensor) -> torch.Tensor:
-            return total / self.size() if average else total
+            return torch.div(total, self.size(), rounding_mode="trunc") if whole else total
 
         if summed:
             flat = tensor.detach().contiguous().reshape(-1).clone()
@@ -315,51 +329,103 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _send(self, values: np.ndarray, then: Callable[[], None], result: Any) -> Any:
         """Sum an array over all ranks, then call ``then``. Return PyTorch's work object with the result."""
-        if len(values):
-            return _work(self._group.all_reduce(values), then, result)
-        nothing: Future[None] = Future()
-        nothing.set_result(None)
-        return _work(nothing, lambda: None, result)
+        # An empty array is also passed to the group, so that operations complete in order.
+        return self._work(self._group.all_reduce(values), then if len(values) else lambda: None, result)
+
+    def _work(self, done: Future[Any], then: Callable[[], None], result: Any) -> Any:
+        work = Work(done, then, result, self._timeout)
+        self._works.append(work)
+        return work
 
 
-class FromAny:
-    """The work object of a receive from any rank. After the receive, the object has the sender's rank."""
+class Work(torch._C._distributed_c10d.Work):  # type: ignore[misc]
+    """PyTorch's work object for a future of the group. ``then`` is called when the future is done.
 
-    def __init__(self, work: Any, received: Future[int]) -> None:
-        self._work, self._received = work, received
+    PyTorch's own work object for a future ignores the future's error, so a program would use wrong data.
+    """
 
-    def wait(self, *timeout: timedelta) -> bool:
-        """Wait until the tensor has arrived."""
-        return bool(self._work.wait(*timeout))
+    def __init__(self, done: Future[Any], then: Callable[[], None], result: Any, timeout: timedelta) -> None:
+        super().__init__()
+        self._done = done
+        self._then = then
+        self._result = result
+        self._timeout = timeout
+        self._finished: Future[None] = Future()
+        begin: Any = torch.futures.Future()
+        # If a function of `then` raises an exception, the future has an error for PyTorch's C++ code, too.
+        # `set_exception` would only raise the error in Python.
+        self._future = begin.then(self._finish)
+        done.add_done_callback(begin.set_result)
+
+    def _finish(self, _: Any) -> Any:
+        try:
+            self._done.result()
+            with torch.no_grad():
+                self._then()
+        except Exception as error:
+            self._finished.set_exception(error)
+            raise
+        self._finished.set_result(None)
+        return self._result
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the operation is complete. Raise its error, or RuntimeError after the timeout.
+
+        The default is the timeout of the group, also for a timeout of 0, as in PyTorch.
+        """
+        limit = timeout or self._timeout
+        if not futures.wait([self._finished], limit.total_seconds()).done:
+            raise RuntimeError(
+                f"timed out: the other ranks did not take part within {limit.total_seconds():g} s"
+            )
+        self._finished.result()
+        return True
 
     def is_completed(self) -> bool:
-        """Return True if the tensor has arrived."""
-        return bool(self._work.is_completed())
+        """Return True if the operation is complete or has failed."""
+        return self._finished.done()
+
+    def is_success(self) -> bool:
+        """Return True if the operation is complete and has not failed."""
+        return self._finished.done() and self._finished.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """Return the error of an operation that has failed."""
+        return self._finished.exception() if self._finished.done() else None
+
+    def result(self) -> Any:
+        """Return the tensors of the operation."""
+        return self._result
 
     def get_future(self) -> Any:
-        """Return PyTorch's future for the tensor."""
-        return self._work.get_future()
+        """Return PyTorch's future for the tensors."""
+        return self._future
 
-    def _source_rank(self) -> int:
-        return self._received.result()
+    def source_rank(self) -> int:
+        """Return the rank from which a receive got its tensor."""
+        return int(self._done.result())
+
+    _source_rank = source_rank
 
 
-def _work(done: Future[Any], then: Callable[[], None], result: Any) -> Any:
-    """Call ``then`` when a future is done. Return PyTorch's work object with the result."""
-    future: Any = torch.futures.Future()
+def _all_of(parts: Sequence[Future[Any]]) -> Future[None]:
+    """Return a future that is done when all parts are done. It fails if a part has failed."""
+    whole: Future[None] = Future()
+    left = itertools.count(len(parts) - 1, -1)
 
     def finish(_: Future[Any]) -> None:
-        try:
-            done.result()
-            with torch.no_grad():
-                then()
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+        if next(left) == 0:  # the last part; several threads may call this
+            errors = [error for part in parts if (error := part.exception()) is not None]
+            if errors:
+                whole.set_exception(errors[0])
+            else:
+                whole.set_result(None)
 
-    done.add_done_callback(finish)
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    for part in parts:
+        part.add_done_callback(finish)
+    if not parts:
+        whole.set_result(None)
+    return whole
 
 
 def _operation(opts: Any) -> str:
@@ -377,7 +443,8 @@ def _bytes(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _fill(tensor: torch.Tensor, data: np.ndarray) -> None:
-    tensor.copy_(torch.from_numpy(np.array(data)).view(tensor.dtype).view_as(tensor))
+    if tensor.numel():  # PyTorch does not view an empty array as another type
+        tensor.copy_(torch.from_numpy(np.array(data)).view(tensor.dtype).view_as(tensor))
 
 
 def make(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
@@ -390,7 +457,8 @@ def make(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
     seed = int.from_bytes(os.urandom(4))
     place = (network.fabric, network.names.host(host), host, rank, size, store)
     options = OPTIONS.get(transport, {})
-    return ProcessGroup(Group.open(*place, transport=transport, options=options, seed=seed), store)
+    group = Group.open(*place, transport=transport, options=options, seed=seed)
+    return ProcessGroup(group, store, timeout)
 
 
 def register() -> None:

@@ -73,6 +73,23 @@ def test_a_sum_cannot_be_taken_back() -> None:
         assert not alone.all_reduce(np.zeros(4)).cancel()
 
 
+def test_a_sum_that_is_complete_when_the_group_closes_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    with group(1) as alone:
+
+        class ClosingLock:
+            """The group's lock. The group is closed as soon as its thread has counted a sum as complete."""
+
+            def __enter__(self) -> None:
+                self.tasks = len(alone._tasks)
+
+            def __exit__(self, *_: object) -> None:
+                if len(alone._tasks) < self.tasks:
+                    alone._problem = GroupError("the group was closed")
+
+        monkeypatch.setattr(alone, "_lock", ClosingLock())
+        alone.all_reduce(np.zeros(4)).result(PATIENCE_S)
+
+
 @pytest.mark.parametrize("values", [np.zeros((2, 2)), np.zeros(8)[::2], np.frombuffer(bytes(8))])
 def test_an_array_that_cannot_be_summed_in_place_is_refused(values: np.ndarray) -> None:
     with group(1) as alone, pytest.raises(ValueError, match="one dimension, be contiguous, and be writable"):

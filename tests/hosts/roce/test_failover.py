@@ -148,6 +148,59 @@ def test_more_failures_than_allowed_end_the_connection(attempts: int) -> None:
     assert len(sim.of(0, SendCompleted)) == 2
 
 
+def test_a_port_that_is_back_before_the_probe_is_answered_is_used_again() -> None:
+    """The probe closes the failed queue pair at the peer, so alive messages must not open it before that."""
+    sim = failing(planes=2, timeout_exponent=14)
+    stream(sim, [20_000] * 7)
+    sim.run(until=lambda: sim.completed[0] == 7)
+    sim.network.dead_planes |= {0, 1}
+    sim.ends[0].set_port_state(0, False, sim.now_ns)
+    sim.at(sim.now_ns + 100 * MS, lambda: sim.ends[0].set_port_state(0, True, sim.now_ns))
+    sim.at(sim.now_ns + 100 * MS, lambda: sim.network.dead_planes.discard(0))
+    sim.at(sim.now_ns + 400 * MS, sim.network.dead_planes.clear)
+    sim.run(1500 * MS)
+    assert (sim.ends[0].failovers, sim.ends[0].recoveries) == (1, 1)
+    data, region = stream(sim, [20_000] * 10)
+    sim.run(until=lambda: sim.completed[0] == 17)
+    assert bytes(region.view) == data
+    assert len(sim.of(1, ReceiveCompleted)) == 17
+    assert ports_used(sim, sim.now_ns - MS) == {0, 1}
+
+
+def test_a_port_may_fail_when_it_is_used_for_the_second_time() -> None:
+    """The peer also counts the messages of the first time."""
+    sim = failing(planes=3, failover_attempts=2)
+    for _ in range(2):
+        sim.network.dead_planes.add(0)
+        stream(sim, [9_000] * 5)
+        sim.run(100 * MS)
+        sim.network.dead_planes.clear()
+        sim.run(600 * MS)
+    assert sim.ends[0].recoveries == 2
+    sim.network.dead_planes.add(0)
+    stream(sim, [9_000])
+    sim.run(100 * MS)
+    sim.network.dead_planes.add(1)
+    data, region = stream(sim, [9_000] * 12)
+    sim.run(100 * MS)
+    assert not sim.of(0, QpError)
+    assert sim.completed[0] == len(sim.of(1, ReceiveCompleted)) == 23
+    assert bytes(region.view) == data
+
+
+def test_a_lane_does_not_move_to_a_queue_pair_that_has_failed() -> None:
+    sim = failing(planes=2, failover_attempts=2, recovery=False)
+    sim.network.dead_planes.add(0)
+    stream(sim, [9_000])
+    sim.run(100 * MS)
+    sim.network.dead_planes = {1}
+    stream(sim, [9_000] * 2)
+    sim.run(100 * MS)
+    (error,) = sim.of(0, QpError)
+    assert error.detail == "no port is left"  # type: ignore[attr-defined]
+    assert len(sim.of(0, SendCompleted)) == 3
+
+
 def test_ends_that_do_not_fit_are_refused() -> None:
     ours = FailoverEndpoint(port_addresses(0, 2), FailoverConfig(), random.Random(1))
     plain = Endpoint(port_addresses(1, 2), RoceConfig(), random.Random(2))

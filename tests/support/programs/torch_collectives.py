@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -47,6 +49,10 @@ def reductions(rank: int) -> None:
     average = torch.full((2,), float(rank))
     dist.all_reduce(average, operation.AVG)
     equal(average, torch.full((2,), 1.5))
+    for dtype, numbers_of in ((torch.int64, [2**53 + 1, -7]), (torch.float16, [30_000.0, 1.0])):
+        average = torch.tensor(numbers_of, dtype=dtype)  # the same on all ranks, so the average is this, too
+        dist.all_reduce(average, operation.AVG)
+        equal(average, torch.tensor(numbers_of, dtype=dtype))
     truths = torch.tensor([rank == 3, False])
     dist.all_reduce(truths, operation.MAX)
     equal(truths, torch.tensor([True, False]))
@@ -87,10 +93,33 @@ def copies(rank: int) -> None:
     swapped = torch.zeros(RANKS, dtype=torch.int64)
     dist.all_to_all_single(swapped, torch.arange(RANKS) + 10 * rank)
     equal(swapped, torch.arange(RANKS) * 10 + rank)
+    swapped.zero_()
+    sizes = None if rank == 0 else [1] * RANKS  # the same sizes, which a rank may leave out
+    dist.all_to_all_single(swapped, torch.arange(RANKS) + 10 * rank, sizes, sizes)
+    equal(swapped, torch.arange(RANKS) * 10 + rank)
     uneven = torch.zeros(sum(range(1, RANKS + 1)), dtype=torch.int64)
     sent = torch.full((RANKS * (rank + 1),), rank)
     dist.all_to_all_single(uneven, sent, [n + 1 for n in range(RANKS)], [rank + 1] * RANKS)
     equal(uneven, torch.cat([torch.full((n + 1,), n) for n in range(RANKS)]))
+    different = [torch.zeros(n) for n in range(RANKS)]
+    dist.all_gather(different, torch.full((rank,), float(rank)))
+    for n, tensor in enumerate(different):
+        equal(tensor, torch.full((n,), float(n)))
+    part = torch.zeros(rank)
+    dist.reduce_scatter(part, [torch.full((n,), float(n)) for n in range(RANKS)])
+    equal(part, torch.full((rank,), float(rank * RANKS)))
+    places = [torch.zeros(n * rank) for n in range(RANKS)]
+    work = dist.all_to_all(
+        places, [torch.full((n * rank,), float(rank)) for n in range(RANKS)], async_op=True
+    )
+    work.wait()
+    for n, tensor in enumerate(places):
+        equal(tensor, torch.full((n * rank,), float(n)))
+    numbers, nothing = torch.zeros(RANKS * LARGE, dtype=torch.uint8), torch.zeros(0)
+    mine, no_part = torch.full((LARGE,), rank + 1, dtype=torch.uint8), torch.zeros(0)
+    group = dist.distributed_c10d._get_default_group()
+    group.allgather_into_tensor_coalesced([numbers, nothing], [mine, no_part]).wait()
+    assert torch.equal(numbers[::LARGE], torch.arange(RANKS, dtype=torch.uint8) + 1)
     objects: list[Any] = [None] * RANKS
     dist.all_gather_object(objects, {"rank": rank})
     assert objects == [{"rank": other} for other in range(RANKS)]
@@ -117,6 +146,9 @@ def messages(rank: int) -> None:
     for work in dist.batch_isend_irecv(both):
         work.wait()
     equal(place, torch.arange(LARGE, dtype=torch.float32) * (before + 1))
+    nothing = dist.isend(torch.zeros(0), after)
+    assert dist.recv(torch.zeros(0), before) == before
+    nothing.wait()
     sends = [dist.isend(torch.tensor([rank, tag]), after, tag=tag) for tag in (5, 6)]
     for tag in (6, 5):
         pair = torch.zeros(2, dtype=torch.int64)
@@ -155,6 +187,29 @@ def messages(rank: int) -> None:
     dist.barrier()
 
 
+def fails(call: Callable[[], Any], text: str) -> None:
+    """Check that a call raises an error with this text."""
+    found = ""
+    try:
+        call()
+    except (ValueError, RuntimeError) as error:
+        found = str(error)
+    assert text in found, found
+
+
+def errors(rank: int) -> None:
+    """Check that an operation that has failed, or is not complete in time, raises an exception."""
+    place = torch.zeros(5)
+    late = dist.irecv(place, (rank - 1) % RANKS, tag=8)
+    fails(lambda: late.wait(timedelta(milliseconds=100)), "timed out")
+    assert not late.is_completed()
+    dist.barrier()
+    dist.send(torch.zeros(3), (rank + 1) % RANKS, tag=8)
+    for wait in (late.wait, late.get_future().wait):
+        fails(wait, "sent 12 bytes with tag 8, not 20")
+    assert late.is_completed()
+
+
 def main() -> None:
     """Run all checks. Each rank prints a line at its end."""
     torch.set_num_threads(1)
@@ -164,6 +219,7 @@ def main() -> None:
     reductions(rank)
     copies(rank)
     messages(rank)
+    errors(rank)
     # All ranks write into one pipe. With PYTHONUNBUFFERED, print() would write the line in two parts.
     sys.stdout.write(f"rank {rank} of {dist.get_backend()}: all right\n")
     sys.stdout.flush()
