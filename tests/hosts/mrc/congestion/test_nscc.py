@@ -49,6 +49,7 @@ def test_derived_knobs():
     assert (c.adjust_bytes_threshold, c.adjust_period_ns, c.qa_gate) == (8 * 4096, 12_000, 3)
     assert (c.gamma, c.max_md_jump) == (0.8, 0.5)
     assert c.qa_threshold_ns == NEVER_NS
+    assert NsccConfig(base_rtt_ns=1).resolve(4096, trim=True).target_delay_ns == 1  # not 0
 
 
 def test_derived_knobs_where_switches_do_not_trim():
@@ -496,8 +497,3 @@ def test_the_first_window_may_be_smaller_than_the_largest():
     assert again.cwnd_bytes == 20_000
     with pytest.raises(ValueError, match="first_cwnd_bytes"):
         made(-1)
-
-
-def test_the_shortest_base_rtt_has_a_target_delay() -> None:
-    """Three quarters of 1 ns is 0 ns, but the computed parameters are divided by the target."""
-    assert NsccConfig(base_rtt_ns=1).resolve(4096, trim=True).target_delay_ns == 1
