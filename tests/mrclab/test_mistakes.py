@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.cli import main, missing_extra
+from mrclab.cli import main, missing_extra, parser
 from mrclab.linux.errors import InputError
 from mrclab.linux.system import is_linux
 from mrclab.topologies import load_fabric, shipped_topologies
@@ -98,3 +98,8 @@ def test_a_module_that_an_extra_installs_is_named_with_the_extra() -> None:
     assert str(lacking) == "mrclab up needs Python's 'grpc': pip install 'mrclab[testbed]'"
     assert missing_extra("up", ModuleNotFoundError("No module named 'mine'", name="mine")) is None
     assert missing_extra("up", ValueError("x")) is None
+
+
+def test_an_empty_target_in_the_environment_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_TARGET", "")
+    assert parser().parse_args(["up"]).target == "auto"
