@@ -37,8 +37,8 @@ def report(args: argparse.Namespace) -> int:
             found.append(run)
     if not found:
         raise InputError(f"none of {len(runs)} directories has a result: {left_out[0]}")
-    for error in left_out:
-        print(f"mrclab: left out: {error}", file=sys.stderr)
+    for why in left_out:
+        print(f"mrclab: left out: {why}", file=sys.stderr)
     console.print(str(write_index(found, Path(args.index or INDEX))))
     return 0
 
