@@ -113,7 +113,7 @@ def read_topology(path: Path) -> Topology:
         raw = json.loads(path.read_text())
     except OSError as exc:
         raise BadInputError(f"{path}: {exc.strerror}") from exc
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise BadInputError(f"{path}: not JSON: {exc}") from exc
     try:
         return _topology(raw)

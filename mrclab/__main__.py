@@ -18,8 +18,24 @@ URGENT = ("fault", "restore")
 MOST_NICE = -20
 
 
+def _open_standard_streams() -> None:
+    """Let closed standard streams read and write nothing.
+
+    Otherwise a pipe that is opened later gets the number of a closed stream, and a child process that should
+    write to the pipe writes elsewhere.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
+
+
 def main() -> int:
     """Run the command line; return the exit code."""
+    _open_standard_streams()
     if sys.argv[1:2] and sys.argv[1] in URGENT:
         with suppress(AttributeError, OSError):  # no setpriority on this system, or not root
             os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)

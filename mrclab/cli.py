@@ -285,6 +285,8 @@ def _main(argv: Sequence[str] | None) -> int:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = f" (writing {error.filename})" if error.filename else ""
             return _fail(f"the disk is full{where}: make room (mrclab prune), and try again", FAILED)
+        if error.errno == errno.ENAMETOOLONG:
+            return _fail("a path is too long for this system: give a shorter one", InputError.exit_code)
         return _fail(f"{type(error).__name__}: {error} (--verbose shows where)", FAILED)
     except Exception as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # a library failed while it handled Ctrl-C
@@ -306,5 +308,6 @@ def _require_utf8(words: Sequence[str]) -> None:
 
 
 def _fail(error: object, code: int) -> int:
-    print(f"mrclab: {error}", file=sys.stderr)
+    words = " ".join(str(error).splitlines())  # a path in it may contain line ends
+    print(f"mrclab: {words}", file=sys.stderr)
     return code

@@ -6,6 +6,7 @@ and the first host's address in the environment variables of PyTorch (such as RA
 
 from __future__ import annotations
 
+import io
 import os
 import pwd
 import shutil
@@ -78,7 +79,7 @@ def checked(
 
 def _user(name: str) -> pwd.struct_passwd:
     try:
-        return pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+        return pwd.getpwuid(int(name)) if name.isascii() and name.isdigit() else pwd.getpwnam(name)
     except KeyError:
         raise InputError(f"no user '{name}' here") from None
 
@@ -95,16 +96,19 @@ def record_program(host: str | None, words: list[str], user: str | None, file: P
     """
     host, network, _ = checked(host, words, user, "--record FILE h0 -- ib_write_bw")
     libraries()
-    try:
-        out = file.open("wb", buffering=0)
-    except OSError as error:
-        raise InputError(f"--record: cannot write '{file}': {error.strerror}") from None
-    with out:
+    with _open_recording(file) as out:
         out.write(header(network.fabric, host).encode())
         with nic.recorded(nic.provide(network, host), out.fileno()):
             options = [] if user is None else ["--user", user]
             argv = [sys.executable, "-m", "mrclab", "exec", *options, host, "--", *words]
             return _run(argv)
+
+
+def _open_recording(file: Path) -> io.FileIO:
+    try:
+        return file.open("wb", buffering=0)
+    except OSError as error:
+        raise InputError(f"--record: cannot write '{file}': {error.strerror}") from None
 
 
 def _run(argv: list[str]) -> int:
@@ -167,6 +171,10 @@ def run_everywhere(words: Sequence[str], user: str | None, file: Path | None = N
     require_root("exec ...")
     network = FabricNetwork.attached()
     fabric = network.fabric
+    # Check here what all children would refuse, so that a mistake is one line.
+    checked(fabric.hosts[0].name, list(words), user, "--all -- PROGRAM")
+    if file is not None:
+        _open_recording(file).close()
     libraries()
     view.provide_management(network.names, fabric)
     options = [] if user is None else ["--user", user]

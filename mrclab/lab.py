@@ -193,7 +193,7 @@ def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
 
     print()
     try:
-        failed = bring_up(topology, os.environ.get("MRCLAB_TARGET", "auto")) != 0
+        failed = bring_up(topology, os.environ.get("MRCLAB_TARGET") or "auto") != 0
     except MrclabError as error:
         print(f"The fabric was not brought up: {error}")
         failed = True

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -32,30 +33,90 @@ LINE_EVERY_S = 10.0
 
 @contextmanager
 def directory(out_option: str | None, scenario: str) -> Iterator[Path]:
-    """Create the run's directory and yield it. Raise InputError if the directory is not empty.
+    """Create the run's directory, hold it (`held`) and yield it. Raise InputError if it is not empty.
 
-    If an error ends the ``with``, new folders that are still empty are removed.
+    Without ``out_option``, the name is the present time. If another run has this name, a number is added. If
+    an error ends the ``with``, new folders that are still empty are removed.
     """
     default = Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
-    out = Path(out_option) if out_option else default
-    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    wanted = Path(out_option) if out_option else default
+    made = [folder for folder in wanted.parents if not folder.exists()]
     try:
-        _make(out)
-        yield out
+        out, is_new = _make(wanted, share=bool(out_option))
+        with held(out):
+            made = [out, *made] if is_new else made
+            _require_empty(out)
+            yield out
     except BaseException:
-        for folder in missing:
+        for folder in made:
             with suppress(OSError):  # the folder is not empty, or does not exist any more
                 folder.rmdir()
         raise
 
 
-def _make(out: Path) -> None:
+def _make(wanted: Path, *, share: bool) -> tuple[Path, bool]:
+    """Make a directory. Return its path, and False if it was there, which only ``share`` allows."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
-            raise InputError(f"--out: '{out}' is not empty: give a new directory")
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            out = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+            try:
+                out.mkdir()
+                break
+            except OSError:
+                if not out.is_dir():
+                    raise
+                if share:
+                    return out, False
+    except OSError as error:
+        raise InputError(f"--out: cannot use '{wanted}': {error.strerror}") from None
+    return out, True
+
+
+def _require_empty(out: Path) -> None:
+    try:
+        empty = not any(out.iterdir())
     except OSError as error:
         raise InputError(f"--out: cannot use '{out}': {error.strerror}") from None
+    if not empty:
+        raise InputError(f"--out: '{out}' is not empty: give a new directory")
+
+
+@contextmanager
+def held(out: Path) -> Iterator[None]:
+    """Hold a run's directory in the ``with``, so that no other mrclab writes a run there or removes it.
+
+    Raise InputError if another process holds it. A hold ends with its process. It has no effect on a system
+    or a file system without locks.
+    """
+    try:
+        import fcntl  # exists on Unix only
+    except ImportError:
+        yield
+        return
+    try:
+        fd = os.open(out, os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"cannot use '{out}': {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"another run writes to '{out}': wait until it has ended") from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(fd)
+
+
+def is_held(out: Path) -> bool:
+    """Return True if a run of another process holds a directory, or this is not known."""
+    try:
+        with held(out):
+            return False
+    except InputError:
+        return True
 
 
 def room_for(out: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mrclab.linux.errors import InputError
-from mrclab.output import bytes_text, size_of
+from mrclab.output import bytes_text, is_held, size_of
 
 RESULT, ASKED = "result.json", "run.json"
 CAPTURES = "captures"
@@ -29,7 +31,8 @@ class Kept:
 def prune(args: argparse.Namespace) -> int:
     """List the runs below a directory. Remove old runs (``--keep``) or captures (``--captures``).
 
-    Raise InputError if there is no such directory, or ``--keep`` is negative.
+    A run that still runs keeps everything. Raise InputError if there is no such directory, or ``--keep`` is
+    negative.
     """
     if args.keep is not None and args.keep < 0:
         raise InputError(f"it must be 0 or more, not {args.keep}", where="--keep")
@@ -41,10 +44,12 @@ def prune(args: argparse.Namespace) -> int:
     freed = 0
     for run in runs:
         doing = "remove" if run in old else "captures" if args.captures and run.capture_bytes else ""
+        if doing and any(map(is_held, (run.directory, run.directory.parent))):
+            doing = "running"
         freed += {"remove": run.bytes, "captures": run.capture_bytes}.get(doing, 0)
         sizes = f"{bytes_text(run.bytes):>8}  captures {bytes_text(run.capture_bytes):>8}"
         print(f"{sizes}  {run.directory}{_said(doing, args.dry_run)}")
-        if doing and not args.dry_run:
+        if doing in ("remove", "captures") and not args.dry_run:
             remove(run, whole=doing == "remove")
     total = sum(run.bytes for run in runs)
     word = "would free" if args.dry_run else "freed"
@@ -72,11 +77,23 @@ def find_runs(root: Path) -> list[Kept]:
 
 
 def beyond(runs: Sequence[Kept], keep: int) -> list[Kept]:
-    """Return all runs except the ``keep`` newest runs of each folder. A folder has runs of one scenario."""
-    folders: dict[Path, list[Kept]] = defaultdict(list)
+    """Return all runs except the ``keep`` newest runs of each scenario in each folder.
+
+    The runs of ``mrclab run figures`` have a folder each time. They count as runs in the folder above.
+    """
+    scenarios: dict[tuple[Path, str], list[Kept]] = defaultdict(list)
     for run in runs:
-        folders[run.directory.parent].append(run)
-    return [run for there in folders.values() for run in (there[:-keep] if keep else there)]
+        folder, name = run.directory.parent, _scenario_of(run.directory)
+        scenarios[folder.parent if run.directory.name == name else folder, name].append(run)
+    return [run for same in scenarios.values() for run in (same[:-keep] if keep else same)]
+
+
+def _scenario_of(directory: Path) -> str:
+    """Return the name of a run's scenario, or "" if no file of the run has it."""
+    for name in (ASKED, RESULT):
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+            return str(json.loads((directory / name).read_bytes())["scenario"])
+    return ""
 
 
 def remove(run: Kept, *, whole: bool) -> None:
@@ -86,5 +103,7 @@ def remove(run: Kept, *, whole: bool) -> None:
 
 
 def _said(doing: str, dry_run: bool) -> str:
+    if doing == "running":
+        return "  (still runs: stays)"
     words = {"remove": "removed", "captures": "captures removed", "": ""}[doing]
     return f"  ({'would be ' if dry_run else ''}{words})" if words else ""

@@ -27,16 +27,18 @@ def report(args: argparse.Namespace) -> int:
         for path in _written(runs[0]):
             console.print(str(path))
         return 0
-    found = []
+    found, left_out = [], []
     for run in runs:
         try:
             _written(run)
         except InputError as error:
-            print(f"mrclab: left out: {error}", file=sys.stderr)
+            left_out.append(error)
         else:
             found.append(run)
     if not found:
-        raise InputError(f"none of the {len(runs)} directories has a result")
+        raise InputError(f"none of {len(runs)} directories has a result: {left_out[0]}")
+    for why in left_out:
+        print(f"mrclab: left out: {why}", file=sys.stderr)
     console.print(str(write_index(found, Path(args.index or INDEX))))
     return 0
 

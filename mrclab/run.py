@@ -11,7 +11,7 @@ from rich.console import Console
 from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.linux.errors import InputError, MachineError
-from mrclab.output import directory, repeat
+from mrclab.output import directory, held, repeat
 from mrclab.run_scenario import (
     require,
     require_jobs,
@@ -70,7 +70,8 @@ def _run_all(scenarios: list[Scenario], out: Path, console: Console, args: argpa
         jobs = args.jobs if scenario.target == SIMULATED else 1
         try:
             words = repeat(args, scenario.name, scenario)
-            result = run_and_report(scenario, place, console, words, jobs=jobs)
+            with held(place):
+                result = run_and_report(scenario, place, console, words, jobs=jobs)
         except RuntimeError as error:
             console.print(f"{scenario.name} failed: {error}", style="bold red")
             failed.append(scenario.name)

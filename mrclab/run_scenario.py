@@ -22,7 +22,7 @@ from mrclab.experiments.spec.slow_motion import slowed
 from mrclab.experiments.spec.workloads import Transformer
 from mrclab.linux.errors import InputError, MachineError, reason
 from mrclab.linux.life import signals
-from mrclab.output import Detail, directory, progress, repeat, room_for, size_text
+from mrclab.output import Detail, directory, held, progress, repeat, room_for, size_text
 from mrclab.terminal import terminal
 from mrclab.topologies import Fabric
 from mrclab.workers import copies
@@ -49,7 +49,8 @@ def run_scenario(args: argparse.Namespace) -> int:
 def resume_scenario(out: Path, jobs: int = 1) -> int:
     """Resume the run in a directory. Its finished repetitions are kept.
 
-    Raise InputError if the directory has no run, if the run is finished, or if its scenario has changed.
+    Raise InputError if the directory has no run, if the run is finished or still runs, or if its scenario has
+    changed.
     """
     from mrclab.cli import parser
     from mrclab.experiments.report.build import load_run
@@ -67,7 +68,8 @@ def resume_scenario(out: Path, jobs: int = 1) -> int:
         raise InputError(f"'{out}': its scenario means something else today: run it anew")
     require_jobs(jobs, scenario)
     require(scenario)
-    result = run_and_report(scenario, out, terminal(), run.command, resume=True, jobs=jobs)
+    with held(out):
+        result = run_and_report(scenario, out, terminal(), run.command, resume=True, jobs=jobs)
     return exit_code(result)
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from mrclab.control import call
 from mrclab.faults.kinds import KINDS
+from mrclab.linux.errors import InputError
 from mrclab.linux.link_monitor import UP
 from mrclab.terminal import terminal
 from mrclab.testbed import state
@@ -23,6 +24,8 @@ from mrclab.testbed.names import Names
 from mrclab.topologies.units import option_value, time_ns
 
 FILE_WIDTH = 160
+LEAST_WATCH_S = 0.1
+"""The shortest interval of ``--watch``: without a pause the testbed would only answer status requests."""
 WELL, NONE = "as programmed", "none"
 OTHER_ROWS = 5
 """The number of output lines that are not in the table of switches."""
@@ -54,7 +57,10 @@ def status(args: argparse.Namespace) -> int:
 def _interval_s(words: str) -> float:
     """Return an interval in seconds. A number without a unit means seconds, as for watch(1)."""
     given = f"{words} s" if words.replace(".", "", 1).isdigit() else words
-    return option_value(time_ns, given, "--watch") / 1e9
+    interval_s = option_value(time_ns, given, "--watch") / 1e9
+    if interval_s < LEAST_WATCH_S:
+        raise InputError(f"--watch: at least {LEAST_WATCH_S:g} s, not '{words}'")
+    return interval_s
 
 
 def _watch(names: Names, since: str, interval_s: float) -> None:

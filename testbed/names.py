@@ -15,7 +15,7 @@ from mrclab.topologies import Fabric
 RUN_VARIABLE = "MRCLAB_RUN"
 PREFIX_VARIABLE = "MRCLAB_PREFIX"
 DEFAULT_PREFIX = "mrclab"
-_PREFIX = re.compile(r"^[a-z][a-z0-9]{0,31}$")
+_PREFIX = re.compile(r"[a-z][a-z0-9]{0,31}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Names:
     state_dir: Path = Path("/run/mrclab")
 
     def __post_init__(self) -> None:
-        if not _PREFIX.match(self.prefix):
+        if not _PREFIX.fullmatch(self.prefix):
             raise InputError(f"'{self.prefix}' is no prefix: small letters and digits, a letter first")
 
     @classmethod

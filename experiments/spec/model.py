@@ -102,6 +102,17 @@ def _entries(value: Any) -> Any:
     return value
 
 
+NO_DIRECTORY = (
+    "must be the name of a directory: at most 100 letters, digits and the like, no '/', no '.' first"
+)
+
+
+def _is_directory_name(name: str) -> bool:
+    """Return True if results can be in a directory of this name, and nowhere else."""
+    within = 0 < len(name.encode(errors="replace")) <= 100 and name.isprintable()
+    return within and not name.startswith(".") and not set(name) & set("/\\")
+
+
 class Scenario(YamlModel):
     """A complete experiment: every key has a value, given by the file or by default."""
 
@@ -185,6 +196,21 @@ class Scenario(YamlModel):
         default_factory=lambda: USUAL_VIRTUAL,
         description="what hosts and links are like in virtual time (target sim only); see below",
     )
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_directory(cls, value: str) -> str:
+        if not _is_directory_name(value):
+            raise wrong(NO_DIRECTORY)
+        return value
+
+    @field_validator("entries")
+    @classmethod
+    def _name_directories(cls, value: dict[str, TransportEntry]) -> dict[str, TransportEntry]:
+        for name in value:
+            if not _is_directory_name(name):
+                raise wrong(NO_DIRECTORY, name)
+        return value
 
     @field_validator("topology")
     @classmethod

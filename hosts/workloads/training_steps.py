@@ -26,10 +26,16 @@ and DDP's defaults: 1 MiB for the first bucket, 25 MiB for the others; the model
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 from mrclab.hosts.workloads.graph import Graph, Kind, Op
 from mrclab.linux.errors import InputError
+
+MOST = 10**6
+"""The largest number in an `LlmStep`, except for the speed."""
+MOST_PASSES = 100_000
+"""The most passes of a microbatch through a layer, over all ranks. These are some 400,000 operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +58,13 @@ class LlmStep:
     """Floating-point operations per second of each rank."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if the model cannot be divided evenly."""
+        """Raise InputError if a number is out of range, or the model cannot be divided evenly."""
         for item in fields(self):
-            if item.name != "ffn" and not getattr(self, item.name) > 0:
-                raise InputError(f"llm: {item.name} is {getattr(self, item.name)}: more than 0")
+            value = getattr(self, item.name)
+            least, most = (0 if item.name == "ffn" else 1, math.inf if item.name == "flops" else MOST)
+            if not least <= value <= most:
+                limit = f" and at most {MOST:,}" if value > most else ""
+                raise InputError(f"llm: {item.name} is {value}: at least {least}{limit}")
         if self.ranks < 2:
             raise InputError("llm: one rank has nobody to talk to: data, tensor or pipeline 2 or more")
         for whole, by in (("layers", "pipeline"), ("data", "expert"), ("hidden", "tensor")):
@@ -63,6 +72,12 @@ class LlmStep:
                 raise InputError(
                     f"llm: {whole} {getattr(self, whole)} is no multiple of {by} {getattr(self, by)}"
                 )
+
+        passes = self.data * self.tensor * self.layers * self.microbatches
+        if passes > MOST_PASSES:
+            raise InputError(
+                f"llm: data x tensor x layers x microbatches is {passes:,}: at most {MOST_PASSES:,}"
+            )
 
     @property
     def ranks(self) -> int:

@@ -44,7 +44,7 @@ def add_target(parser: argparse.ArgumentParser, default: str | None, *, simulato
     parser.add_argument(
         "--target",
         choices=(*TARGETS, "sim") if simulator else TARGETS,
-        default=os.environ.get("MRCLAB_TARGET", default),
+        default=os.environ.get("MRCLAB_TARGET") or default,
         help=f"{words} ({default})." if default else f"{words}.",
     )
 

@@ -84,6 +84,10 @@ def test_one_rank_that_fails_ends_the_others(tiny: Up) -> None:
         (("h0",), "exec needs a program"),
         (("h0", "--", "no-such-program"), "no program 'no-such-program' here"),
         (("--user", "no-such-user", "h0", "--", "true"), "no user 'no-such-user' here"),
+        (("--user", "²", "h0", "--", "true"), "no user '²' here"),
+        (("--all", "--", "no-such-program"), "no program 'no-such-program' here"),
+        (("--all", "--user", "no-such-user", "--", "true"), "no user 'no-such-user' here"),
+        (("--all", "--record", "/no/such/x", "--", "true"), "cannot write '/no/such/x'"),
     ],
 )
 def test_bad_input_is_one_line(tiny: Up, words: tuple[str, ...], said: str) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,25 @@ def test_ctrl_c_after_the_work_changes_nothing(argument: str, code: int) -> None
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert "KeyboardInterrupt" not in done.stderr
+
+
+CLOSED = """
+import os, runpy, sys
+from contextlib import suppress
+import mrclab.cli
+sys.argv = ["mrclab", "--version"]
+with suppress(SystemExit):
+    runpy.run_module("mrclab", run_name="__main__")
+streams = [os.readlink(f"/proc/self/fd/{n}") for n in range(3) if os.path.exists(f"/proc/self/fd/{n}")]
+open("streams.txt", "w").write(" ".join(streams))
+"""
+
+
+def test_closed_standard_streams_are_empty_ones(tmp_path: Path) -> None:
+    """A pipe with the number of a closed stream would be lost to the child process that needs it."""
+    command = 'exec "$0" -c "$1" <&- >&- 2>&-'
+    subprocess.run(["sh", "-c", command, sys.executable, CLOSED], cwd=tmp_path, check=False)
+    assert (tmp_path / "streams.txt").read_text().split() == ["/dev/null"] * 3
 
 
 URGENT = """

@@ -13,7 +13,9 @@ import pytest
 from rich.console import Console
 
 from mrclab.cli import main, parser
-from mrclab.output import bytes_text, progress, repeat
+from mrclab.experiments.report.build import Run, save_run
+from mrclab.linux.errors import InputError
+from mrclab.output import bytes_text, directory, held, progress, repeat
 from mrclab.p4src.targets import target_name
 from mrclab.run_scenario import scenario_of
 from tests.support.paths import ROOT
@@ -125,3 +127,50 @@ def test_only_one_console_is_made() -> None:
         if re.search(r"\bConsole\(|\brich import print\b|\bfrom_markup\b", path.read_text(encoding="utf-8"))
     ]
     assert made == ["mrclab/terminal.py"]
+
+
+def test_two_runs_that_begin_in_the_same_second_have_a_directory_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mrclab.output.datetime", SameSecond)
+    with directory(None, "link-kill") as first, directory(None, "link-kill") as second:
+        assert (str(first), str(second)) == ("results/link-kill/now", "results/link-kill/now-2")
+
+
+class SameSecond:
+    """A clock that stands still."""
+
+    now = staticmethod(lambda: SameSecond())
+
+    def strftime(self, _form: str) -> str:
+        return "now"
+
+
+def test_a_directory_has_one_run_at_a_time(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        directory(str(out), "link-kill"),
+        pytest.raises(InputError, match="another run writes to"),
+        directory(str(out), "link-kill"),
+    ):
+        pass
+    assert out.is_dir(), "the second run, which was refused, does not remove the directory of the first"
+
+
+def test_a_run_that_still_runs_is_not_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["run", "link-kill", "--target", "sim", "--trials", "1", "--out", str(tmp_path / "out")]
+
+    def stopped(out: Path, described: Run) -> None:
+        save_run(out, described)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mrclab.experiments.report.build.save_run", stopped)
+        assert main(words) == 130
+    capsys.readouterr()
+    with held(tmp_path / "out"):
+        assert main(["run", "--resume", str(tmp_path / "out")]) == 2
+    assert "another run writes to" in capsys.readouterr().err

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from mrclab.cli import main
+from mrclab.output import held
 from mrclab.prune import find_runs
 
 
@@ -56,6 +58,28 @@ def test_the_newest_of_each_scenario_stay(results: Path, capsys: pytest.CaptureF
     left = [str(run.directory.relative_to(results)) for run in find_runs(results)]
     assert left == ["link-kill/3", "fig05/1"]
     assert (results / "notes.txt").exists()
+
+
+def test_other_scenarios_in_a_folder_are_no_older_runs(tmp_path: Path) -> None:
+    names = ("figures/1/fig04", "figures/1/fig05", "figures/2/fig04", "figures/2/fig05", "fig04-a", "fig05-a")
+    for age, name in enumerate(names):
+        run = tmp_path / name
+        run.mkdir(parents=True)
+        told = run / "run.json"
+        told.write_text(json.dumps({"scenario": "fig04" if "fig04" in name else "fig05"}))
+        os.utime(told, (10**9 + age, 10**9 + age))
+    assert main(["prune", str(tmp_path), "--keep", "1"]) == 0
+    left = [str(run.directory.relative_to(tmp_path)) for run in find_runs(tmp_path)]
+    assert left == ["figures/2/fig04", "figures/2/fig05", "fig04-a", "fig05-a"]
+
+
+def test_a_run_that_still_runs_keeps_everything(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files(results)
+    with held(results / "link-kill" / "1"), held(results / "fig05"):
+        assert main(["prune", "--captures", "--keep", "0"]) == 0
+    assert "freed 10 MB" in capsys.readouterr().out
+    kept = ("link-kill/1/", "fig05/", "notes.txt")
+    assert files(results) == [name for name in before if name.startswith(kept)]
 
 
 @pytest.mark.parametrize("words", [["none"], ["--keep", "-1"], ["results/notes.txt"]])

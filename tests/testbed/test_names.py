@@ -19,7 +19,7 @@ def test_the_environment_gives_another_prefix() -> None:
     assert Names.from_environment({"MRCLAB_PREFIX": "other"}) == Names("other", Path("/run/other"))
 
 
-@pytest.mark.parametrize("prefix", ["", "../x", "a b", "Lab", "9lives", "a" * 40])
+@pytest.mark.parametrize("prefix", ["mrclab\n", "", "../x", "a b", "Lab", "9lives", "a" * 40])
 def test_an_unusable_prefix_is_refused(prefix: str) -> None:
     with pytest.raises(InputError, match="no prefix"):
         Names(prefix)

@@ -189,7 +189,10 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     ("line", "new", "number", "words"),
     [
         (1, "nam: mine", 1, "no key 'nam'"),
+        (1, "name: ../../mine", 1, "name must be the name of a directory"),
+        (1, "name: ''", 1, "name must be the name of a directory"),
         (2, "topology: 3", 2, "topology must be text"),
+        (6, "transports: {../mine: {use: mrc}}", 6, "must be the name of a directory"),
         (5, "  rate: fast", 5, "workload.rate must be a rate"),
         (5, "  rate: 1 bit/s", 5, "workload.rate must be from"),
         (5, "  rat: 3", 5, "workload has no key 'rat'"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from mrclab.hosts.workloads.graph import Graph, Op, matched
@@ -72,6 +75,22 @@ def test_a_generated_step_matches(step: LlmStep) -> None:
     found = summary_of(matched(llm_graph(step)), {})
     assert found["ranks"] == step.ranks
     assert found["sent_bytes"]["all"] > 0
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"ffn": -1}, "ffn is -1: at least 0"),
+        ({"microbatches": 0}, "microbatches is 0: at least 1"),
+        ({"hidden": 10**200}, "at most 1,000,000"),
+        ({"flops": 1e-300}, "flops is 1e-300: at least 1"),
+        ({"flops": math.nan}, "flops is nan"),
+        ({"layers": 10_000}, "is 160,000: at most 100,000"),
+    ],
+)
+def test_a_step_of_impossible_or_huge_numbers_is_refused(numbers: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        LlmStep(**numbers)
 
 
 def test_the_bytes_of_a_generated_step_follow_from_the_model() -> None:
