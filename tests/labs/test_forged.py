@@ -215,3 +215,31 @@ def test_a_forged_solution_of_a_lab_passes_as_little_as_its_code_does(tmp_path: 
         code.write("\nimport mrclab.scale.fabric as model\n")
     outcomes = list(judge(folder_of(found) / "check.py", tmp_path / "mine", 60))
     assert [outcome.passed for outcome in outcomes] == [False] * 5 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "figure: own:judge",
+        "transports: {mrc: {options: {path_policy: own:Policy}}}",
+        "transports: {mrc: {use: own:TRANSPORT}}",
+        "targets: {sim: {figure: own:judge}}",
+        "topology: ./own.yaml",
+        "workload: {kind: matrix, path: /etc/hostname}",
+    ],
+)
+def test_a_scenario_of_lab_6_runs_no_code_and_reads_no_file(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    student.solution(find("6"), folder)
+    monkeypatch.chdir(folder)
+    own = f"open({str(tmp_path / 'ran')!r}, 'w').close()\njudge = Policy = TRANSPORT = print\n"
+    (folder / "own.py").write_text(own)
+    scenario = yaml.safe_load((folder / "cuts.yaml").read_text()) | yaml.safe_load(words)
+    (folder / "cuts.yaml").write_text(yaml.safe_dump(scenario))
+    outcomes = list(judge(folder_of(find("6")) / "check.py", folder, 60))
+    assert not (tmp_path / "ran").exists()
+    assert outcomes[0].hint.startswith("cuts.yaml")
+    assert [outcome.passed for outcome in outcomes[:2]] == [False, False]
+    assert "cuts.yaml" in outcomes[3].hint
