@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -204,6 +205,44 @@ def test_a_forged_skeleton_of_a_lab_gets_no_mark(lab: str, file: str, forged: st
     titles = [named.title for named in load_checks(folder_of(found) / "check.py")]
     assert [outcome.check for outcome in outcomes] == titles
     assert not any(outcome.passed for outcome in outcomes)
+
+
+DETACHED = """
+import ctypes, time
+def product(a, b):
+    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG
+    print("detached", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal is Linux's")
+def test_code_that_refuses_the_signal_of_its_parent_s_end_is_ended(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    work = Student(submission(tmp_path / "mine", DETACHED))
+    outcomes = list(run_all(CHECKS, work, limit_s=5))
+    work.code.close()
+    assert "did not end within 5 s" in outcomes[0].hint
+    assert "detached" in capfd.readouterr().err
+    deadline = time.monotonic() + 5
+    while (left := _children(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+def _children(scratch: Path) -> list[str]:
+    """Return the command lines of the processes that run a submission's code in a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if "mrclab.labs.sandbox.child" in words and str(scratch) in words:
+            found.append(words)
+    return found
 
 
 @pytest.mark.slow
