@@ -187,7 +187,7 @@ def three_parts(student: Student) -> None:
 
 @CHECKS.add("the questions are answered")
 def answers(student: Student) -> None:
-    student.answered()
+    student.answered(4)
     found = [
         [t["recovered_us"] for t in trials_of(student) if t["transport"] == name and t["recovered_us"]]
         for name in ("bgp", "mrc")
