@@ -28,7 +28,7 @@ import yaml
 
 from mrclab.labs.catalogue import Outcome
 from mrclab.labs.sandbox import files
-from mrclab.labs.sandbox.remote import Gone, RemoteCode, RemoteObject, StudentError
+from mrclab.labs.sandbox.remote import Gone, RemoteCode, RemoteObject, StudentError, printable
 from mrclab.labs.student import Variant, variant_in
 from mrclab.linux.errors import InputError
 
@@ -135,15 +135,17 @@ class Student:
         assert isinstance(found, dict)
         return found
 
-    def answered(self, name: str = "answers.md") -> None:
-        """Require that every question of a page has an answer.
+    def answered(self, questions: int, name: str = "answers.md") -> None:
+        """Require that a page has the questions from 1 on, this many, and an answer to each.
 
         A question is a heading ``## 1. ...``. The text below it is the answer.
         """
         text = self.text(name)
-        missing = unanswered(text)
-        questions = ", ".join(missing)
-        require(not missing, f"{name}: no answer yet to {questions}. A sentence or two each will do.")
+        wanted = map(str, range(1, questions + 1))
+        lost = ", ".join(number for number in wanted if number not in answers_of(text))
+        require(not lost, f"{name} has no heading of question {lost}, such as '## 1. Why ...?': keep it.")
+        missing = ", ".join(unanswered(text))
+        require(not missing, f"{name}: no answer yet to {missing}. A sentence or two each will do.")
         given = [" ".join(answer.lower().split()) for answer in answers_of(text).values()]
         require(len(set(given)) == len(given), f"{name}: two questions have the same answer.")
 
@@ -169,7 +171,7 @@ def numbers_in(text: str) -> list[float]:
 def answers_of(text: str) -> dict[str, str]:
     """Return the answers of a page by the numbers of its questions. An unanswered question has ""."""
     found = {}
-    for part in text.split("\n## ")[1:]:
+    for part in f"\n{text}".split("\n## ")[1:]:
         heading, _, body = part.partition("\n")
         found[heading.split(".")[0]] = body.replace(GAP, "").strip()
     return found
@@ -225,13 +227,13 @@ def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcom
     try:
         measured = check.run(student) or {}
     except (Hint, StudentError, Gone) as hint:
-        return Outcome(check.title, False, str(hint).strip()[:_LONGEST_HINT])
+        return Outcome(check.title, False, printable(str(hint), lines=True).strip()[:_LONGEST_HINT])
     except NotHere as why:
         return Outcome(check.title, False, str(why), tried=False)
     except KeyboardInterrupt:
         raise
     except Exception as error:
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_HINT]
+        words = " ".join(printable(f"{type(error).__name__}: {error}").split())[:_LONGEST_HINT]
         return Outcome(check.title, False, f"the check could not use what your code returned: {words}")
     finally:
         student.code.end_check()

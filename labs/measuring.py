@@ -9,36 +9,72 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.scenario import parse_scenario
 from mrclab.labs.checks import Hint, NotHere, require
 from mrclab.linux.errors import InputError
+from mrclab.topologies.yaml_lines import read_yaml
 
 CACHE = "MRCLAB_LAB_RUNS"
 """The environment variable that names a folder for results. Equal scenarios of a class then run only once."""
 _TIMES = ("first_loss_us", "detected_us", "recovered_us")
 _SHIPPED = re.compile(r"[a-z0-9-]+")
+_KEYS = {
+    *("name", "description", "claim", "topology", "transports", "workload", "faults"),
+    *("repetitions", "warmup", "limit", "seed"),
+}
+"""The keys of a student's scenario. Other keys can name files or Python code, which must not run here."""
 _LONGEST_WORDS = 300
+
+
+def student_scenario(text: str) -> Scenario:
+    """Return the scenario in a student's ``cuts.yaml``.
+
+    Raise Hint if it is invalid, or if it may name a file or Python code: this process has all rights.
+    """
+    try:
+        found = read_yaml(text, "cuts.yaml").data
+        for key in found:
+            require(key in _KEYS, f"cuts.yaml: this lab needs no key '{key}': leave it out.")
+        require(
+            isinstance(found.get("topology"), str) and _SHIPPED.fullmatch(found["topology"]),
+            "cuts.yaml should name one of mrclab's own topologies, such as tiny.",
+        )
+        workload = found.get("workload")
+        require(
+            isinstance(workload, dict) and workload.get("kind") == "stream",
+            "cuts.yaml: the workload should be a stream, as in the skeleton.",
+        )
+        for word in _texts(found.get("transports")):
+            require(":" not in word, f"cuts.yaml: a transport of this lab names no code such as '{word}'.")
+        return parse_scenario(text, "cuts.yaml")
+    except InputError as error:
+        raise Hint(f"mrclab cannot read your scenario: {error}") from None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the keys and the texts in a value of YAML, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in (*value, *value.values()):
+            yield from _texts(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
 
 
 def run_again(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any]]:
     """Run a scenario and return its trials, in the format of lab 6's ``collect.py``.
 
-    Raise Hint if the scenario cannot be run in virtual time on a topology that mrclab ships, or if the run
-    takes longer than ``limit_s``.
+    Raise Hint as `student_scenario` does, if the scenario cannot be run in virtual time, or if the run takes
+    longer than ``limit_s``.
     """
-    try:
-        scenario = parse_scenario(text, "cuts.yaml")
-    except InputError as error:
-        raise Hint(f"mrclab cannot read your scenario: {error}") from None
-    topology = scenario.topology
-    require(
-        isinstance(topology, str) and _SHIPPED.fullmatch(topology),
-        "cuts.yaml should name one of mrclab's own topologies, such as tiny.",
-    )
+    scenario = student_scenario(text)
     found: list[dict[str, Any]] = _kept(
         f"{repetitions} {scenario!r}", lambda: _run(text, "cuts.yaml", repetitions, limit_s, _trials)
     )

@@ -147,4 +147,4 @@ def cross(student: Student) -> None:
 
 @CHECKS.add("the questions are answered")
 def answers(student: Student) -> None:
-    student.answered()
+    student.answered(4)

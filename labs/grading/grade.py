@@ -28,6 +28,8 @@ from mrclab.labs.student import variant_in
 from mrclab.linux.errors import InputError, MachineError
 
 _RUN = 12
+_LONGEST_LINE, _LONGEST_TEXT, _MOST_CHARACTERS = 300, 100_000, 1_000_000
+"""Limits of the compared code: the time that `tokenize` takes can grow with the square of a line's length."""
 _SKIPPED = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -42,8 +44,12 @@ _SKIPPED = {
 def fingerprint(texts: Iterable[str]) -> frozenset[int]:
     """Return the sequences of twelve consecutive tokens in Python texts, as hashes."""
     runs: set[int] = set()
+    left = _MOST_CHARACTERS
     for text in texts:
-        tokens = _tokens(text)
+        lines = text[: min(left, _LONGEST_TEXT)].splitlines()
+        short = "".join(f"{line[:_LONGEST_LINE]}\n" for line in lines)
+        left = max(0, left - len(short))
+        tokens = _tokens(short)
         runs |= {hash(tuple(tokens[at : at + _RUN])) for at in range(max(0, len(tokens) - _RUN + 1))}
     return frozenset(runs)
 
@@ -168,7 +174,10 @@ def _graded(lab: Lab, hand_in: HandIn, target: Path, due: datetime | None, given
     outcomes = tuple(judge(check, work, lab.spec.check_limit_s, quiet=True, number=number))
     parts = list(score_parts(lab, work, quiet=True)) if passed(outcomes) and score_file(lab) else []
     time = claimed_time(work)
-    texts = {path.name: files.read(path).decode("utf-8", errors="replace") for path in files.regular(work)}
+    texts = {
+        path.relative_to(work).as_posix(): files.read(path).decode("utf-8", errors="replace")
+        for path in files.regular(work)
+    }
     return Graded(
         hand_in.person,
         outcomes,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import lzma
 import re
+import unicodedata
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,6 +27,10 @@ _GRADESCOPE = re.compile(r"submission_(?P<id>\d+)")
 _MOST_FILES = 200
 _MOST_BYTES = 30_000_000
 _LARGEST_ZIP_BYTES = 50_000_000
+_BROKEN_ZIP = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError),
+    *(RuntimeError, NotImplementedError, ValueError),
+)
 
 
 @dataclass(frozen=True)
@@ -60,10 +69,10 @@ def find(folder: Path, lab: Lab) -> list[HandIn]:
         if path.is_symlink() or path.name.startswith("."):
             continue
         if path.is_dir():
-            zips = [inner for inner in files.regular(path) if inner.suffix == ".zip"]
+            zips = [inner for inner in files.regular(path) if inner.suffix.lower() == ".zip"]
             sources = [*(inner for inner in zips if lab.student_folder in inner.name), *zips, path]
             found.append(HandIn(_person(path.name, names), sources[0]))
-        elif path.suffix == ".zip":
+        elif path.suffix.lower() == ".zip":
             found.append(HandIn(_person(path.stem, names), path))
     if not found:
         raise InputError(f"{folder} has no hand-ins: zip files or folders that are called after students")
@@ -94,40 +103,51 @@ def _gradescope_names(path: Path) -> dict[str, str]:
     return found
 
 
+_NAMES = (("full name",), ("name",), ("first name", "last name"), ("first name", "surname"))
+"""The columns of a roster that have the name."""
+
+
 def read_roster(path: Path) -> list[Person]:
     """Return the people in a list: a text file with a name in each line, or a platform's CSV file.
 
     The CSV file comes from Moodle or Gradescope. Each value is in the first of these columns that exists:
 
-    * name: "Full name" or "Name"
+    * name: "Full name", "Name", or "First name" and "Last name" (or "Surname")
     * number that the platform gives the person: "Identifier", "ID number" or "SID"
     * student's number: "Student", "ID number" or "SID"
 
-    So both numbers may come from one column, "ID number" or "SID". In a text file, the name is also the
-    student's number.
+    So both numbers may come from one column, "ID number" or "SID". Columns are separated by commas or by
+    semicolons. In a text file, the name is also the student's number.
     """
-    import csv
-
     try:
         text = files.read(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", where=str(path)) from None
-    rows = list(csv.reader(text.splitlines()))
+    first = text.partition("\n")[0]
+    delimiter = ";" if first.count(";") > first.count(",") else ","
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     head = [cell.strip().lower() for cell in rows[0]] if rows else []
-    name = next((head.index(word) for word in ("full name", "name") if word in head), None)
-    if name is None:
-        return [Person(row[0].strip(), student=row[0].strip()) for row in rows if row and row[0].strip()]
+    names = next((words for words in _NAMES if {*words} <= {*head}), None)
+    if names is None:
+        listed = [line.strip() for line in text.splitlines()]
+        return [Person(name, student=name) for name in listed if name]
+    columns = [head.index(word) for word in names]
     number = next((head.index(word) for word in ("identifier", "id number", "sid") if word in head), None)
     student = next((head.index(word) for word in ("student", "id number", "sid") if word in head), None)
     return [
         Person(
-            row[name].strip(),
+            " ".join(row[column].strip() for column in columns),
             "" if number is None else re.sub(r"\D", "", row[number]),
             "" if student is None else row[student].strip(),
         )
         for row in rows[1:]
-        if len(row) > max(name, number or 0, student or 0)
+        if len(row) > max(*columns, number or 0, student or 0)
     ]
+
+
+def _key(name: str) -> str:
+    """Return a name for comparison. macOS writes a letter with an accent as two characters."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def with_students(roster: Sequence[Person], found: Sequence[HandIn]) -> list[HandIn]:
@@ -136,12 +156,12 @@ def with_students(roster: Sequence[Person], found: Sequence[HandIn]) -> list[Han
     People are found by their name or by their number on the learning platform. Raise InputError if a person
     is missing from the roster or has no valid student's number there.
     """
-    by_key = {person.name.casefold(): person for person in roster}
+    by_key = {_key(person.name): person for person in roster}
     by_key |= {f"#{person.number}": person for person in roster if person.number}
     known = []
     for hand_in in found:
         person = hand_in.person
-        listed = by_key.get(f"#{person.number}") or by_key.get(person.name.casefold())
+        listed = by_key.get(f"#{person.number}") or by_key.get(_key(person.name))
         if listed is None or not listed.student:
             raise InputError(f"--variants: the roster has no student's number of {person.name}")
         known.append(replace(hand_in, person=replace(person, student=student_number(listed.student))))
@@ -183,7 +203,7 @@ def _extract(source: Path, target: Path) -> None:
                 path = target / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
+    except _BROKEN_ZIP as error:
         raise InputError(f"no zip file that can be read: {error}", where=str(source)) from None
 
 
@@ -207,9 +227,9 @@ def claimed_time(folder: Path) -> datetime | None:
 def missing(roster: Sequence[Person], found: Sequence[HandIn]) -> list[Person]:
     """Return the people of a list who have no hand-in. People are compared by name and by number."""
     numbers = {hand_in.person.number for hand_in in found if hand_in.person.number}
-    names = {hand_in.person.name.casefold() for hand_in in found}
+    names = {_key(hand_in.person.name) for hand_in in found}
     return [
         person
         for person in roster
-        if person.name.casefold() not in names and (not person.number or person.number not in numbers)
+        if _key(person.name) not in names and (not person.number or person.number not in numbers)
     ]

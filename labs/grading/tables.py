@@ -17,8 +17,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def cell(value: object) -> str:
-    """Return a text for a spreadsheet. If it begins like a formula, put a quote in front of it."""
-    text = str(value)
+    """Return a text for a spreadsheet. If it begins like a formula, put a quote in front of it.
+
+    A file's name may have bytes that are no UTF-8. They become question marks.
+    """
+    text = str(value).encode("utf-8", errors="replace").decode()
     return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int | float) else text
 
 

@@ -92,15 +92,18 @@ def _isolate(folder: Path, stage: Path, package: Path) -> str:
 
 
 def _go_on_in_child() -> None:
-    """Fork, because only a child is in the new process namespace. Wait for the child; exit with its code."""
-    child = os.fork()
-    if child == 0:
+    """Fork twice, because only a child is in the new process namespace. Return in the second process there.
+
+    The first process there only waits. It ends with its parent, and all others of the namespace end with it.
+    A student's code can undo `end_with_parent` for its own process, but has no rights over the first one.
+    """
+    for _ in range(2):
+        child = os.fork()
         end_with_parent()
-        return
-    os.closerange(0, 1024)  # so that the pipes close as soon as the child ends
-    end_with_parent()
-    _, status = os.waitpid(child, 0)
-    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+        if child:
+            os.closerange(0, 1024)  # so that the pipes close as soon as the child ends
+            _, status = os.waitpid(child, 0)
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 def _close_file_system(folder: Path, stage: Path, package: Path, pivot_root: int) -> None:

@@ -22,9 +22,12 @@ def read(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
 
 
 def regular(folder: Path) -> Iterator[Path]:
-    """Yield the regular files in a folder and below it, by name, without following links."""
+    """Yield the regular files in a folder and below it, by name, without following links.
+
+    Hidden folders such as ``.git`` are left out: no lab needs them, and they can have many files.
+    """
     for here, folders, names in os.walk(folder, followlinks=False):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and name[0] != ".")
         for name in sorted(names):
             path = Path(here) / name
             if stat.S_ISREG(path.lstat().st_mode):

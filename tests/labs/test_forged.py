@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -206,6 +207,44 @@ def test_a_forged_skeleton_of_a_lab_gets_no_mark(lab: str, file: str, forged: st
     assert not any(outcome.passed for outcome in outcomes)
 
 
+DETACHED = """
+import ctypes, time
+def product(a, b):
+    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG
+    print("detached", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal is Linux's")
+def test_code_that_refuses_the_signal_of_its_parent_s_end_is_ended(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    work = Student(submission(tmp_path / "mine", DETACHED))
+    outcomes = list(run_all(CHECKS, work, limit_s=5))
+    work.code.close()
+    assert "did not end within 5 s" in outcomes[0].hint
+    assert "detached" in capfd.readouterr().err
+    deadline = time.monotonic() + 5
+    while (left := _children(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+def _children(scratch: Path) -> list[str]:
+    """Return the command lines of the processes that run a submission's code in a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if "mrclab.labs.sandbox.child" in words and str(scratch) in words:
+            found.append(words)
+    return found
+
+
 @pytest.mark.slow
 def test_a_forged_solution_of_a_lab_passes_as_little_as_its_code_does(tmp_path: Path) -> None:
     found = find("8")
@@ -215,3 +254,31 @@ def test_a_forged_solution_of_a_lab_passes_as_little_as_its_code_does(tmp_path: 
         code.write("\nimport mrclab.scale.fabric as model\n")
     outcomes = list(judge(folder_of(found) / "check.py", tmp_path / "mine", 60))
     assert [outcome.passed for outcome in outcomes] == [False] * 5 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "figure: own:judge",
+        "transports: {mrc: {options: {path_policy: own:Policy}}}",
+        "transports: {mrc: {use: own:TRANSPORT}}",
+        "targets: {sim: {figure: own:judge}}",
+        "topology: ./own.yaml",
+        "workload: {kind: matrix, path: /etc/hostname}",
+    ],
+)
+def test_a_scenario_of_lab_6_runs_no_code_and_reads_no_file(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    student.solution(find("6"), folder)
+    monkeypatch.chdir(folder)
+    own = f"open({str(tmp_path / 'ran')!r}, 'w').close()\njudge = Policy = TRANSPORT = print\n"
+    (folder / "own.py").write_text(own)
+    scenario = yaml.safe_load((folder / "cuts.yaml").read_text()) | yaml.safe_load(words)
+    (folder / "cuts.yaml").write_text(yaml.safe_dump(scenario))
+    outcomes = list(judge(folder_of(find("6")) / "check.py", folder, 60))
+    assert not (tmp_path / "ran").exists()
+    assert outcomes[0].hint.startswith("cuts.yaml")
+    assert [outcome.passed for outcome in outcomes[:2]] == [False, False]
+    assert "cuts.yaml" in outcomes[3].hint

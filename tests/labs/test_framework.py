@@ -121,6 +121,18 @@ def test_an_answer_is_more_than_the_gap() -> None:
     assert unanswered(page) == ["1"]
 
 
+def test_a_hint_has_no_control_characters_of_a_submission(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text('planes: "\\e[31m\\uD800"\n')
+    checks = Checks()
+
+    @checks.add("planes")
+    def planes(work: Student) -> None:
+        require(False, f"This is {work.values('values.yaml')['planes']}.\nThink.")
+
+    [outcome] = run_all(checks, Student(tmp_path))
+    assert outcome.hint == "This is  [31m .\nThink."
+
+
 def test_values_are_a_mapping_or_a_hint(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("paths: 16")
     assert Student(tmp_path).values("a.yaml") == {"paths": 16}

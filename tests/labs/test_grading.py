@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import time
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from mrclab import cli
 from mrclab.labs import student
 from mrclab.labs.catalogue import Outcome, find, folder_of
 from mrclab.labs.grading import handins, tables
-from mrclab.labs.grading.grade import Graded, closest, fingerprint
+from mrclab.labs.grading.grade import Graded, closest, fingerprint, grade
 from mrclab.labs.grading.handins import HandIn, Person
 from mrclab.linux.errors import InputError
 
@@ -79,6 +80,18 @@ def test_a_damaged_zip_is_refused_in_a_line(tmp_path: Path) -> None:
         handins.unpack(HandIn(Person("x"), tmp_path / "x.zip"), DESIGN, tmp_path / "out")
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_zip_with_damaged_data_is_refused_in_a_line(method: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("fabric.py", "radix = 1\n" * 300)
+    data = bytearray(path.read_bytes())
+    data[48:60] = b"\xff" * 12
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="no zip file"):
+        handins.unpack(HandIn(Person("x"), path), DESIGN, tmp_path / "out")
+
+
 def test_the_labs_files_are_found_at_any_depth(tmp_path: Path) -> None:
     files = {"a/b/fabric.py": b"", "a/b/choice.yaml": b"", "a/other.txt": b""}
     work = handins.unpack(zipped(tmp_path / "x.zip", files), DESIGN, tmp_path / "out")
@@ -106,6 +119,37 @@ def test_who_is_missing_is_known_by_name_or_number(tmp_path: Path) -> None:
     assert handins.missing(roster, [HandIn(Person("Ada"), tmp_path)]) == [Person("grace", student="grace")]
 
 
+def test_a_name_is_the_same_in_every_form_of_unicode(tmp_path: Path) -> None:
+    (tmp_path / "roster.csv").write_text("Name,SID\nZo\u00eb,12\n", encoding="utf-8")
+    roster = handins.read_roster(tmp_path / "roster.csv")
+    found = [HandIn(Person("Zoe\u0308"), tmp_path)]
+    assert handins.missing(roster, found) == []
+    assert handins.with_students(roster, found)[0].person.student == "12"
+
+
+@pytest.mark.parametrize(
+    ("text", "people"),
+    [
+        ("Lovelace, Ada\nTuring, Alan\n", [("Lovelace, Ada", ""), ("Turing, Alan", "")]),
+        ("First Name,Last Name,SID\nAda,Lovelace,12\n", [("Ada Lovelace", "12")]),
+        ("First name,Surname,ID number\nAda,Lovelace,12\n", [("Ada Lovelace", "12")]),
+        ('Full name;ID number\n"Lovelace; Ada";12\n', [("Lovelace; Ada", "12")]),
+    ],
+)
+def test_a_roster_has_names_in_several_forms(
+    text: str, people: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "roster").write_text(text)
+    roster = handins.read_roster(tmp_path / "roster")
+    assert [(person.name, person.number) for person in roster] == people
+
+
+def test_code_that_takes_long_to_read_is_cut() -> None:
+    began = time.process_time()
+    fingerprint(["'" + "\\'" * 8_000, "'''" + "a\n" * 500_000])
+    assert time.process_time() - began < 2
+
+
 def test_renamed_code_is_alike_and_a_solution_of_ones_own_is_not() -> None:
     skeleton = "def f(a):\n    return None\n"
     own = "def g(values):\n    total = 0\n    for v in values:\n        total += v * 2\n    return total\n"
@@ -125,6 +169,23 @@ def test_no_cell_is_a_formula() -> None:
         rows = list(csv.reader(io.StringIO(table)))
         assert len({len(row) for row in rows}) == 1
         assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "@"))]
+
+
+def test_a_name_that_is_no_utf_8_loses_no_table() -> None:
+    one = Graded(Person("M\udcfcller"), (Outcome("x", False, "\ud800"),), note="\udcfc")
+    for table in (tables.plain(DESIGN, [one]), tables.moodle([one])):
+        assert "M?ller" in table
+        table.encode("utf-8")
+
+
+def test_an_answer_is_that_of_the_work_and_of_no_folder_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "class" / "ada"
+    (folder / "old").mkdir(parents=True)
+    for name, answer in (("answers.md", "the last one"), ("old/answers.md", "a draft")):
+        (folder / name).write_text(f"# Lab\n\n## 1. Why?\n\n{answer}\n")
+    (folder / "choice.yaml").touch()
+    [one] = grade(DESIGN, handins.find(tmp_path / "class", DESIGN), None, 1, lambda done: None)
+    assert one.answers == {"1": "the last one"}
 
 
 def test_late_is_later_than_due(tmp_path: Path) -> None:

@@ -118,3 +118,24 @@ def test_one_sentence_is_no_answer_to_all_questions(tmp_path: Path) -> None:
     (folder / "answers.md").write_text(f"# Lab\n\n{page}")
     (found,) = outcomes("8", folder, ["questions"])
     assert "the same answer" in found.hint
+
+
+@pytest.mark.parametrize(
+    "page", ["", "Because of the links and planes.\n", "## 1. Why?\n\nBecause of all links.\n"]
+)
+def test_a_page_without_its_questions_is_not_answered(page: str, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    student.solution(find("8"), folder)
+    (folder / "answers.md").write_text(page)
+    (found,) = outcomes("8", folder, ["questions"])
+    assert "has no heading of question" in found.hint
+
+
+def test_a_folder_under_version_control_is_checked(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    student.solution(find("8"), folder)
+    (folder / ".git" / "objects").mkdir(parents=True)
+    for number in range(300):
+        (folder / ".git" / "objects" / f"{number}").touch()
+    (found,) = outcomes("8", folder, ["room for NICs"])
+    assert found.passed, found
