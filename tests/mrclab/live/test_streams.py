@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mrclab.live import serving
+from mrclab.live import serving, web
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
 from mrclab.live.serving import Access
@@ -111,3 +111,30 @@ def test_the_end_is_quiet_however_many_watch(page: Page, capfd: pytest.CaptureFi
     page.end()
     said: Any = capfd.readouterr()
     assert said.out + said.err == ""
+
+
+def _refused(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_clients_without_a_token_cannot_take_all_open_files(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "MOST_CONNECTIONS", 5)
+    for _ in range(8):
+        page.clients.append(socket.create_connection(("127.0.0.1", page.port), timeout=LIMIT_S))
+    assert all(_refused(client) for client in page.clients[5:])
+    assert len(page.server.server_state.connections) == 5
+
+
+def test_a_client_that_asks_nothing_is_let_go(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "REQUEST_S", 0.2)
+    silent = socket.create_connection(("127.0.0.1", page.port), timeout=LIMIT_S)
+    page.open(1)
+    page.wait(lambda: page.requests == 1)
+    assert _refused(silent)
+    assert page.requests == 1
+    silent.close()
