@@ -111,7 +111,9 @@ def access_for(*, everybody: bool) -> Access:
 def address_of(listener: socket.socket) -> str:
     """Return the page's address for a browser."""
     host, port = listener.getsockname()[:2]
-    return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{port}/"
+    if host in ("0.0.0.0", "::"):
+        host = "localhost"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def config_of(app: Starlette) -> uvicorn.Config:

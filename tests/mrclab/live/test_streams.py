@@ -11,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,7 +21,7 @@ from mrclab.live import serving, web
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
 from mrclab.live.serving import Access
-from mrclab.live.web import Server, config_of, listener_on
+from mrclab.live.web import Server, address_of, config_of, listener_on
 
 LIMIT_S = 60.0
 VIEWERS = 12
@@ -138,3 +140,10 @@ def test_a_client_that_asks_nothing_is_let_go(page: Page, monkeypatch: pytest.Mo
     assert _refused(silent)
     assert page.requests == 1
     silent.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "2001:db8::7"])
+def test_the_printed_address_can_be_opened(host: str) -> None:
+    listener: Any = SimpleNamespace(getsockname=lambda: (host, 8047, 0, 0))
+    found = urlsplit(address_of(listener))
+    assert (found.hostname, found.port) == (host, 8047)
