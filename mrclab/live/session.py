@@ -233,6 +233,8 @@ class Session:
                 future.set_exception(InputError("the session has ended"))
 
     def _answer_until(self, due_s: float) -> None:
+        """Carry out requests until the next page update is due. If it is due already, carry out a few."""
+        until_s = max(due_s, time.monotonic() + PERIOD_S / 2)
         while True:
             try:
                 work, future = self._requests.get(timeout=max(0.0, due_s - time.monotonic()))
@@ -248,7 +250,7 @@ class Session:
             except Exception as error:
                 LOGGER.exception("a request failed")
                 future.set_exception(error)
-            if self._stopping.is_set():
+            if self._stopping.is_set() or time.monotonic() >= until_s:
                 return
 
     def _adopt_faults(self) -> None:

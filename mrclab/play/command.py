@@ -151,6 +151,8 @@ class Paced:
         self._listener(play.frame())
 
     def _answer_until(self, due_s: float) -> None:
+        """Carry out requests until the next page update is due. If it is due already, carry out a few."""
+        until_s = max(due_s, time.monotonic() + FRAME_S / 2)
         while True:
             try:
                 work, future = self._requests.get(timeout=max(0.0, due_s - time.monotonic()))
@@ -160,7 +162,7 @@ class Paced:
                 future.set_result(work())
             except Exception as error:
                 future.set_exception(error)
-            if self._stopping.is_set():
+            if self._stopping.is_set() or time.monotonic() >= until_s:
                 return
 
 
