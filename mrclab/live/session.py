@@ -372,7 +372,7 @@ class Session:
             "label": LOOKS[traffic.name].label,
             "flows": flows,
             "sent": news.sent,
-            "resent": news.resent,
+            "resent": self._late.total(traffic.name),
             "late": late,
             "restarts": self._restarts.get(traffic.name, 0),
             "gave_up": int(traffic.name in self._broken),
