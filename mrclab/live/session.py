@@ -75,6 +75,8 @@ class Session:
         self._retired: dict[tuple[str, str], deque[tuple[int, int]]] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._active: dict[str, dict[str, Any]] = {}
+        self._compared_ns = 0
+        """The time at which `_active` was last compared with the testbed's faults."""
         self._placed: dict[tuple[str, int], tuple[int, int]] = {}
         self._carried: tuple[int, dict[str, tuple[int, int]]] = (0, {})
         self._links: list[list[int]] = []
@@ -145,10 +147,7 @@ class Session:
         """Undo the fault at a place, or all faults. Raise InputError if there is no such fault."""
         answer = call(self.network.names, "restore", where=where)["restored"]
         for place, moment in answer.items():
-            found = self._active.pop(place, None)
-            for card in self._cards:
-                if found is not None and card.number == found["card"]:
-                    card.undo(moment["t_before_ns"], moment["t_after_ns"])
+            self._note_undone(place, moment["t_before_ns"], moment["t_after_ns"])
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
@@ -201,7 +200,7 @@ class Session:
     def run(self) -> None:
         """Work until ``stop`` is called or the testbed has ended."""
         try:
-            self._adopt_faults()
+            self._follow_others()
             self._start_traffic()
             due = time.monotonic()
             turn = 0
@@ -253,10 +252,23 @@ class Session:
             if self._stopping.is_set() or time.monotonic() >= until_s:
                 return
 
-    def _adopt_faults(self) -> None:
-        """Add the faults that were made before this session began."""
-        for where, fault in call(self.network.names, "status", verify=False)["faults"].items():
-            self._active[where] = {"kind": fault["kind"], "text": fault["kind"], "card": 0, "t_ns": None}
+    def _follow_others(self) -> None:
+        """Add the faults that other programs made, and note which faults they have undone."""
+        found = call(self.network.names, "faults")["faults"]
+        now_ns = time.monotonic_ns()
+        for where, known in list(self._active.items()):
+            if found.get(where, {}).get("kind") != known["kind"]:
+                self._note_undone(where, self._compared_ns, now_ns)
+        for where, fault in found.items():
+            text = describe(Fault(**fault))
+            self._active.setdefault(where, {"kind": fault["kind"], "text": text, "card": 0, "t_ns": None})
+        self._compared_ns = now_ns
+
+    def _note_undone(self, where: str, before_ns: int, after_ns: int) -> None:
+        found = self._active.pop(where, None)
+        for card in self._cards:
+            if found is not None and card.number == found["card"]:
+                card.undo(max(before_ns, card.fault.t_after_ns), after_ns)
 
     def _start_traffic(self) -> None:
         self._shown = 0
@@ -339,6 +351,7 @@ class Session:
             self._read_links()
         if turn % BESIDE_EVERY == 1:
             self._beside = bool(holders())
+            self._follow_others()
             self._switches.check(self._active)
         if due is not None:
             self._begin_look(due, now_ns)

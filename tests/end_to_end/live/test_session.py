@@ -65,6 +65,17 @@ def test_a_cut_stops_one_path_not_mrc_and_a_card_tells_the_times(page: LivePage)
     page.frame_with(lambda f: not f["faults"] and rates(f)["rocev2"] > 0)
 
 
+def test_the_page_follows_what_another_terminal_breaks_and_restores(page: LivePage, runner: Mrclab) -> None:
+    link = next(link.name for link in TINY.links if link.kind == "fabric")
+    runner.ok("fault", "blackhole", link)
+    assert page.frame_with(lambda f: f["faults"])["faults"][link]["text"] == "silent cut"
+    assert page.ask("restore", {"where": None})["restored"] == [link]
+    number = page.ask("fault", {"kind": "blackhole", "where": link})["card"]
+    runner.ok("restore", link)
+    frame = page.frame_with(lambda f: not f["faults"])
+    assert next(card["undone"] for card in frame["cards"] if card["number"] == number)
+
+
 def test_what_makes_no_sense_is_refused_by_name(page: LivePage) -> None:
     code, said = page.refusal("fault", {"kind": "blackhole", "where": "p9-t0-0:p9-t1-0"})
     assert (code, "p9-t0-0:p9-t1-0" in said) == (400, True)
