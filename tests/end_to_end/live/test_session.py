@@ -153,3 +153,10 @@ def test_the_terminal_shows_what_the_page_shows(page: LivePage, runner: Mrclab) 
     said = runner.ok("watch", "--once")
     assert "delivered" in said
     assert "no faults" in said or "fault:" in said
+
+
+def test_a_second_page_of_the_same_testbed_is_refused(page: LivePage, runner: Mrclab) -> None:
+    done = runner("live", "--port", "0")
+    assert done.returncode == 2
+    assert "has a live page already" in done.stderr
+    assert set(rates(json.loads(runner.ok("watch", "--json")))) == set(rates(page.ask("state")["frame"]))
