@@ -311,8 +311,7 @@ class Session:
 
     def _note_gave_up(self, name: str) -> None:
         for card in self._cards:
-            if card.results.get(name, {}).get("felt", True):
-                card.gave_up.add(name)
+            card.give_up(name)
 
     def _restart(self, name: str) -> None:
         """Connect a transport again, as a job does after a restart."""
