@@ -115,9 +115,7 @@ M.app = {
       if (frame.sim.pace !== this.pace) { this.pace = frame.sim.pace; M.span(this.pace / 1e9); this.tell(); }
       this.motion.take(frame.sim);
     }
-    const rates = {};
-    for (const [name, one] of Object.entries(frame.transports)) rates[name] = one.flows.reduce((sum, flow) => sum + flow[2], 0);
-    const count = Object.keys(frame.faults).length;
+    const rates = M.ratesOf(frame), count = Object.keys(frame.faults).length;
     const fault = this.known === undefined || this.known === null || count === this.known ? null : count > this.known ? "made" : "undone";
     this.known = count;
     this.story.take(frame, rates);

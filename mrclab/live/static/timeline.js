@@ -46,6 +46,7 @@ M.Timeline = class {
     const begin = this.frames[at] ? this.frames[at].t_ms - M.SHOWN_MS : 0;
     let from = at;
     while (from > 0 && this.frames[from - 1].t_ms > begin && at - from < 400) from -= 1;
+    for (let n = 0; n < from; n += 1) M.app.story.take(this.frames[n], M.ratesOf(this.frames[n]));  // who has been silent since when
     for (let n = from; n <= at; n += 1) this.take(this.frames[n]);
     this.at = at;
     this.due = this.frames[at] ? this.frames[at].t_ms : 0;

@@ -96,6 +96,37 @@ def test_a_presenter_plays_the_tour_and_the_cut_never_leaves_the_screen(address:
 
 
 @pytest.mark.slow
+def test_the_sentence_speaks_of_a_fault_that_is_still_there(address: str) -> None:
+    with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
+        page.locator("[data-transport=rocev2]").wait_for()
+        page.wait_for_function("() => M.app.history.length > 30")
+        page.evaluate(CUT)
+        first = page.wait_for_function("() => Object.keys(M.app.frame.faults)[0]").json_value()
+        other = next(
+            name
+            for name in page.evaluate("M.app.about.fabric.links.map(([name]) => name)")
+            if name != first and "-t1-" in name
+        )
+        page.evaluate("(where) => M.app.fault({kind: 'blackhole', where})", other)
+        page.wait_for_function("() => Object.keys(M.app.frame.faults).length === 2")
+        page.evaluate("(where) => M.app.undo(where)", other)
+        page.wait_for_function("() => Object.keys(M.app.frame.faults).length === 1")
+        words = page.evaluate("(where) => M.words(where)", first)
+        page.wait_for_function(
+            "(words) => M.by('sentence').innerText.startsWith(`Silent cut: ${words}. `)", arg=words
+        )
+        # A jump to a moment long after the cut does not hide who is silent, and since when.
+        page.evaluate(
+            "M.SHOWN_MS = 1e-6; M.app.source.timeline.seek(M.app.source.timeline.frames.length - 2)"
+        )
+        page.wait_for_function("() => M.by('sentence').innerText.includes('RoCEv2 has been silent for')")
+        page.evaluate("M.app.source.timeline.toEnd()")
+        page.route("**/recent", lambda route: route.fulfill(json={"frames": []}))
+        page.reload()
+        page.wait_for_function("() => M.by('sentence').innerText.includes('RoCEv2 is silent.')")
+
+
+@pytest.mark.slow
 def test_a_link_is_cut_with_the_keyboard_alone(address: str) -> None:
     with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
         page.locator("[data-transport=rocev2]").wait_for()
