@@ -8,7 +8,7 @@ M.Live = class {
     this.about = await answer.json();
     if (this.about.sim) {
       const hold = this.about.owner ? (paused) => this.ask("pace", { paused }).catch(() => null) : () => null;
-      this.timeline = new M.Timeline(take, () => M.app.forget(), { hold });
+      this.timeline = new M.Timeline(take, () => M.app.forget(), { hold, own: this.about.owner });
       setTimeout(() => this.timeline.open());
       take = (frame) => this.timeline.push(frame);
     }

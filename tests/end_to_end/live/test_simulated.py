@@ -21,17 +21,24 @@ CUT = """async () => {
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
+def addresses() -> Iterator[list[str]]:
+    """Start a page. Yield the owner's address and the viewers' address."""
     words = ["live", "--target", "sim", "--topology", "tiny", "--port", "0"]
     process = subprocess.Popen([sys.executable, "-m", "mrclab", *words], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    line = ""
-    while not line.startswith("open"):
+    found: list[str] = []
+    while len(found) < 2:
         line = process.stdout.readline()
         assert line
-    yield line.split()[1]
+        found += re.findall(r"http://\S+", line)
+    yield found
     process.terminate()
     process.communicate()
+
+
+@pytest.fixture
+def address(addresses: list[str]) -> str:
+    return addresses[0]
 
 
 @pytest.mark.slow
@@ -124,6 +131,42 @@ def test_the_sentence_speaks_of_a_fault_that_is_still_there(address: str) -> Non
         page.route("**/recent", lambda route: route.fulfill(json={"frames": []}))
         page.reload()
         page.wait_for_function("() => M.by('sentence').innerText.includes('RoCEv2 is silent.')")
+
+
+MOVES = """async () => {
+  const before = M.app.frame.t_ms;
+  await new Promise((done) => setTimeout(done, 1500));
+  return M.app.frame.t_ms > before;
+}"""
+PAUSED = "() => M.by('play').getAttribute('aria-label') === 'play'"
+PLAYS = "() => M.by('play').getAttribute('aria-label') === 'pause'"
+
+
+@pytest.mark.slow
+def test_a_viewer_pauses_one_page_and_the_owner_every_page(addresses: list[str]) -> None:
+    owned, watched = addresses
+    with (
+        chromium() as browser,
+        view_of(browser, owned, WAIT_MS) as owner,
+        view_of(browser, watched, WAIT_MS) as viewer,
+    ):
+        for page in (owner, viewer):
+            page.locator("[data-transport=rocev2]").wait_for()
+        viewer.click("#play")
+        assert not viewer.evaluate(MOVES)
+        assert owner.evaluate(MOVES)
+        viewer.click("#now")
+        assert viewer.evaluate(MOVES)
+        owner.click("#play")
+        viewer.wait_for_function(PAUSED)
+        assert not owner.evaluate(MOVES)
+        owner.reload()
+        owner.locator("[data-transport=rocev2]").wait_for()
+        owner.wait_for_function(PAUSED)
+        owner.click("#play")
+        viewer.wait_for_function(PLAYS)
+        for page in (owner, viewer):
+            assert page.evaluate(MOVES)
 
 
 @pytest.mark.slow
