@@ -17,7 +17,7 @@ M.app = {
     const replay = Boolean(window.RECORDING);
     this.source = replay ? new M.Replay() : M.Play ? new M.Play() : new M.Live();
     try {
-      this.about = await this.source.open((frame) => this.take(frame), (why) => this.over(why));
+      this.about = await this.source.open((frame) => this.take(frame), (why, mend) => this.over(why, mend));
     } catch (error) {
       this.say(error.message);
       return;
@@ -271,11 +271,11 @@ M.app = {
     if (!this.ended) this.saying = setTimeout(() => { notice.hidden = true; }, 6000);
   },
 
-  over(why) {
+  over(why, mend = ": start 'mrclab live' again") {
     if (why === false) { if (this.lost) { M.by("notice").hidden = true; this.lost = false; } return; }
     if (why === null) { if (!this.ended) { this.lost = true; M.by("notice").textContent = "no answer from the testbed: trying again"; M.by("notice").hidden = false; } return; }
     this.ended = true;
-    this.say(`${why}: start 'mrclab live' again`);
+    this.say(`${why}${mend}`);
   },
 };
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,10 +21,10 @@ CUT = """async () => {
 }"""
 
 
-@pytest.fixture
-def addresses() -> Iterator[list[str]]:
-    """Start a page. Yield the owner's address and the viewers' address."""
-    words = ["live", "--target", "sim", "--topology", "tiny", "--port", "0"]
+@contextmanager
+def started(port: str = "0") -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Start a page. Yield its process, and the owner's address and the viewers' address."""
+    words = ["live", "--target", "sim", "--topology", "tiny", "--port", port]
     process = subprocess.Popen([sys.executable, "-m", "mrclab", *words], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     found: list[str] = []
@@ -31,9 +32,15 @@ def addresses() -> Iterator[list[str]]:
         line = process.stdout.readline()
         assert line
         found += re.findall(r"http://\S+", line)
-    yield found
+    yield process, found
     process.terminate()
     process.communicate()
+
+
+@pytest.fixture
+def addresses() -> Iterator[list[str]]:
+    with started() as (_, found):
+        yield found
 
 
 @pytest.fixture
@@ -131,6 +138,20 @@ def test_the_sentence_speaks_of_a_fault_that_is_still_there(address: str) -> Non
         page.route("**/recent", lambda route: route.fulfill(json={"frames": []}))
         page.reload()
         page.wait_for_function("() => M.by('sentence').innerText.includes('RoCEv2 is silent.')")
+
+
+@pytest.mark.slow
+def test_a_page_whose_server_was_replaced_says_where_to_look() -> None:
+    with (
+        started() as (process, [address, _]),
+        chromium() as browser,
+        view_of(browser, address, WAIT_MS) as page,
+    ):
+        page.locator("[data-transport=rocev2]").wait_for()
+        process.kill()
+        page.wait_for_function("() => M.by('notice').innerText.includes('trying again')")
+        with started(re.findall(r":(\d+)/", address)[0]):  # it has other tokens
+            page.wait_for_function("() => M.by('notice').innerText.includes('open the address')")
 
 
 MOVES = """async () => {
