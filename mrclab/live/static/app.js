@@ -219,7 +219,7 @@ M.app = {
   },
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(event.target.tagName)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || (["INPUT", "SELECT"].includes(event.target.tagName) && event.target.type !== "range")) return;
     if (document.querySelector("dialog[open]")) return;  // the dialog has its own keys: Escape closes only the dialog, not the tour
     if (event.key === "Escape") { this.closeMenu(); for (const id of ["tour", "traffic"]) M.by(id).hidden = true; return; }
     const open = this.chosen && !M.by("menu").hidden;

@@ -72,7 +72,7 @@ M.presenterKey = (event, app) => {
   const timeline = app.source && app.source.timeline;
   if (key === "f" || key === "F") { if (document.fullscreenElement) document.exitFullscreen(); else document.documentElement.requestFullscreen().catch(() => null); return true; }
   if ((key === "n" || key === "N") && timeline) { timeline.chapter(event.shiftKey ? -1 : 1); return true; }
-  if (key === " " && timeline && event.target === document.body) { timeline.toggle(); return true; }
+  if (key === " " && timeline && [document.body, M.by("seek")].includes(event.target)) { timeline.toggle(); return true; }
   if (window.RECORDING) return false;
   if (!app.about.owner) return false;
   if (key === "PageDown" || key === "PageUp") {

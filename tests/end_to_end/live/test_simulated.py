@@ -154,6 +154,20 @@ def test_a_page_whose_server_was_replaced_says_where_to_look() -> None:
             page.wait_for_function("() => M.by('notice').innerText.includes('open the address')")
 
 
+@pytest.mark.slow
+def test_keys_work_while_the_slider_has_the_focus(address: str) -> None:
+    with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
+        page.locator("[data-transport=rocev2]").wait_for()
+        page.wait_for_function("() => M.app.history.length > 10")
+        page.focus("#seek")
+        page.keyboard.press("u")
+        page.keyboard.press(" ")
+        page.wait_for_function(PAUSED)
+        page.keyboard.press("x")
+        page.keyboard.press(" ")
+        page.locator("#active .chip").wait_for()
+
+
 MOVES = """async () => {
   const before = M.app.frame.t_ms;
   await new Promise((done) => setTimeout(done, 1500));
