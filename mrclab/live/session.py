@@ -153,6 +153,8 @@ class Session:
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
         """Replace the traffic by the plan's traffic. Raise InputError if the plan does not fit the fabric."""
         plan.check(self.fabric)
+        if _needs_kernel(plan):
+            self._kernel.up()  # refused while a switch is dead: then the present traffic goes on
         self._end_traffic()
         for card in self._cards:
             card.close()
@@ -275,9 +277,7 @@ class Session:
         self._placed.clear()
         self._late.begin()
         self._broken.clear()
-        if not all(TRANSPORTS[name].core.has_nic for name in self.plan.transports):
-            self._kernel.up()
-        else:
+        if not _needs_kernel(self.plan):
             self._kernel.down()
         for name in self.plan.transports:
             self._traffic[name] = self._connected(name)
@@ -463,3 +463,7 @@ class Session:
                 retired[host] = Retirements(columns[:, 0], columns[:, 1])
             found.append(Watched(name, flows, retired))
         return found
+
+
+def _needs_kernel(plan: TrafficPlan) -> bool:
+    return not all(TRANSPORTS[name].core.has_nic for name in plan.transports)

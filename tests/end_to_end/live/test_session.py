@@ -145,6 +145,22 @@ def test_an_all_reduce_over_two_transports_takes_the_place_of_what_ran(page: Liv
     page.ask("traffic", {"transports": ["mrc", "rocev2"]})
 
 
+def test_traffic_that_is_refused_leaves_the_traffic_that_runs(page: LivePage) -> None:
+    before = {"mrc", "rocev2"}
+    page.ask("traffic", {"transports": ["mrc", "rocev2"]})
+    page.frame_with(lambda f: set(rates(f)) == before)
+    page.ask("fault", {"kind": "switch-death", "where": "p0-t1-0"})
+    try:
+        code, said = page.refusal("traffic", {"transports": ["mrc", "tcp"]})
+        assert (code, "does not answer" in said) == (400, True)
+        assert set(page.ask("state")["frame"]["transports"]) == before
+        assert page.ask("about")["plan"]["transports"] == sorted(before)
+    finally:
+        page.ask("restore", {"where": None})
+    frame = page.ask("state")["frame"]
+    assert set(page.frame_with(lambda f: f["t_ms"] > frame["t_ms"] + 1000)["transports"]) == before
+
+
 def test_the_terminal_shows_what_the_page_shows(page: LivePage, runner: Mrclab) -> None:
     page.frame_with(rates)
     frame = json.loads(runner.ok("watch", "--json"))
