@@ -77,7 +77,8 @@ class Session:
         self._active: dict[str, dict[str, Any]] = {}
         self._compared_ns = 0
         """The time at which `_active` was last compared with the testbed's faults."""
-        self._placed: dict[tuple[str, int], tuple[int, int]] = {}
+        self._placed: dict[tuple[str, int], deque[tuple[int, int]]] = {}
+        """For each flow of a transport: the time (ns) and delivered bytes of the newest readings."""
         self._carried: tuple[int, dict[str, tuple[int, int]]] = (0, {})
         self._links: list[list[int]] = []
         self._restarts: dict[str, int] = {}
@@ -375,11 +376,8 @@ class Session:
         flows = []
         late = self._late.take(traffic.name, news.resent, time.monotonic_ns(), broken=bool(self._active))
         for number, (flow, (t_ns, placed)) in enumerate(zip(traffic.flows, news.placed, strict=True)):
-            before = self._placed.get((traffic.name, number), (t_ns, placed))
-            self._placed[traffic.name, number] = t_ns, placed
-            elapsed = t_ns - before[0]
-            rate = 8e9 * (placed - before[1]) / elapsed if elapsed > 0 else 0.0
-            flows.append([flow.source, flow.target, round(rate)])
+            rate = self._rate(self._placed.setdefault((traffic.name, number), deque()), t_ns, placed)
+            flows.append([flow.source, flow.target, rate])
         return {
             "label": LOOKS[traffic.name].label,
             "flows": flows,
@@ -390,6 +388,19 @@ class Session:
             "gave_up": int(traffic.name in self._broken),
             "steps": [list(step) for step in news.steps],
         }
+
+    def _rate(self, readings: deque[tuple[int, int]], t_ns: int, placed: int) -> int:
+        """Add a reading of a flow. Return its rate, bit/s, since the last reading or over some messages.
+
+        A flow may send less than a message between two page updates. Without messages it is not silent.
+        """
+        plan = self.plan
+        some_ns = 0 if plan.pattern == "all-reduce" else 4 * 8 * 10**9 * plan.message_bytes // plan.rate_bps
+        readings.append((t_ns, placed))
+        while len(readings) > 2 and readings[1][0] <= t_ns - some_ns:
+            readings.popleft()
+        elapsed = t_ns - readings[0][0]
+        return round(8e9 * (placed - readings[0][1]) / elapsed) if elapsed > 0 else 0
 
     def _note_events(self, name: str, news: News) -> None:
         for host, event in news.events:

@@ -33,9 +33,7 @@ def test_counters_of_a_new_connection_begin_at_zero() -> None:
 def test_no_more_packets_are_late_than_were_sent_again() -> None:
     late = LatePackets()
     late.take("rocev2", 500, S, broken=False)
-    late.take(
-        "rocev2", 620, 2 * S, broken=True
-    )  # then the connection gives up
+    late.take("rocev2", 620, 2 * S, broken=True)  # then the connection gives up
     late.connect("rocev2")
     assert late.take("rocev2", 0, 3 * S, broken=False) == 500
     assert late.total("rocev2") == 620
