@@ -171,6 +171,13 @@ def test_a_page_that_is_loaded_again_gets_what_its_charts_show() -> None:
     assert [frame for frame in frames if "shown" in frame] == frames[:1]  # later frames have only the changes
 
 
+@pytest.mark.parametrize("seconds", ["", "?seconds=60", "?seconds=-1", "?seconds=nan"])
+def test_a_replay_without_any_frame_is_refused(ask: Ask, seconds: str) -> None:
+    answer = ask("GET", f"/replay.html{seconds}", headers=WATCHER)
+    assert answer.status_code == 400
+    assert "nothing was seen" in answer.json()["error"]
+
+
 def test_the_paths_of_a_pair_of_hosts_are_told_and_recorded(ask: Ask, asked: Asked) -> None:
     found = ask("GET", "/evs/h0/h3", headers=WATCHER).json()["evs"]
     assert [row[0] for row in found] == [path.ev for path in asked.fabric.paths("h0", "h3")]
