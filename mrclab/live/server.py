@@ -240,7 +240,14 @@ def application(
         frames = await asyncio.to_thread(lambda: thinned(recording.recent()))
         return JSONResponse({"frames": frames})
 
+    saving = asyncio.Lock()
+    """One replay at a time: each takes some 100 MiB of memory, and seconds of a CPU."""
+
     async def replay(request: Request) -> Response:
+        async with saving:
+            return await _replay(request)
+
+    async def _replay(request: Request) -> Response:
         seconds = request.query_params.get("seconds")
         try:
             frames = await asyncio.to_thread(recording.frames, None if seconds is None else float(seconds))
