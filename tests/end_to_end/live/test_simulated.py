@@ -129,12 +129,15 @@ def test_the_sentence_speaks_of_a_fault_that_is_still_there(address: str) -> Non
         page.wait_for_function(
             "(words) => M.by('sentence').innerText.startsWith(`Silent cut: ${words}. `)", arg=words
         )
+        silent = "() => M.by('sentence').innerText.includes('RoCEv2 has been silent for')"
+        page.wait_for_function(silent)
         # A jump to a moment long after the cut does not hide who is silent, and since when.
         page.evaluate(
             "M.SHOWN_MS = 1e-6; M.app.source.timeline.seek(M.app.source.timeline.frames.length - 2)"
         )
         page.wait_for_function("() => M.by('sentence').innerText.includes('RoCEv2 has been silent for')")
         page.evaluate("M.app.source.timeline.toEnd()")
+        assert page.evaluate(MOVES)
         page.route("**/recent", lambda route: route.fulfill(json={"frames": []}))
         page.reload()
         page.wait_for_function("() => M.by('sentence').innerText.includes('RoCEv2 is silent.')")
