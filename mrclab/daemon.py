@@ -56,6 +56,7 @@ class Daemon:
         self.operations: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "status": self._with_switches(self._status),
             "fault": self._with_switches(self._fault),
+            "faults": self._faults,
             "restore": self._with_switches(self._restore),
             "ecmp": self._with_switches(self._ecmp),
             "counters": self._with_switches(self._counters),
@@ -124,6 +125,10 @@ class Daemon:
         self._lab.faults.prepare(fault)
         self._lab.faults.wait_prepared(fault)
         return asdict(self._lab.faults.apply(fault))
+
+    def _faults(self, _request: Request) -> dict[str, Any]:
+        """Return the active faults by place. This is faster than the request "status"."""
+        return {"faults": {where: asdict(fault) for where, fault in self._lab.faults.active.items()}}
 
     def _counters(self, request: Request) -> dict[str, Any]:
         """Return the counters of one switch (None if it is off). This is faster than the request "status"."""

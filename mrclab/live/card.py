@@ -190,12 +190,21 @@ class Card:
         if not whole:
             results = {name: _continued(self.results.get(name), one) for name, one in results.items()}
         self.results = {**self.results, **results}
-        for name in self.gave_up:
-            if name in self.results and self.results[name]["recovered_us"] is None:
-                self.results[name] = {**self.results[name], "gave_up": True}
+        self._mark_given_up()
         waiting = [name for name, one in self.results.items() if one["recovered_us"] is None]
         if self.results and not (any(self.results[name]["felt"] for name in waiting) if over else waiting):
             self.due_s = []
+
+    def give_up(self, name: str) -> None:
+        """Record that a transport has given up a connection, also if no evaluation will follow."""
+        if not self.closed and self.results.get(name, {}).get("felt", True):
+            self.gave_up.add(name)
+            self._mark_given_up()
+
+    def _mark_given_up(self) -> None:
+        for name in self.gave_up & set(self.results):
+            if self.results[name]["recovered_us"] is None:
+                self.results[name] = {**self.results[name], "gave_up": True}
 
     def close(self) -> None:
         """Plan no more evaluations, because the captures of this fault's traffic were deleted."""

@@ -127,19 +127,32 @@ def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) 
     app = application(session, hub, recording, access)
     address = address_of(listener)
     file = network.names.state_dir / "live.json"
-    print_addresses(address, access)
-    _leave_address(file, address, access.watcher)
-    try:
+    with _address_left(file, address, access.watcher):
+        print_addresses(address, access)
         serve_session(app, listener, hub, session)
-    finally:
-        file.unlink(missing_ok=True)
     if session.gone is not None:
         print(f"mrclab: {session.gone}")
         return 1
     return 0
 
 
-def _leave_address(file: Path, address: str, token: str) -> None:
-    """Write the page's address to a file for `mrclab watch`. Only root can read the file."""
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
-        json.dump({"address": address, "token": token}, out)
+@contextmanager
+def _address_left(file: Path, address: str, token: str) -> Iterator[None]:
+    """During the ``with`` block, keep the page's address in a file for `mrclab watch`. Only root can read it.
+
+    Raise InputError if the testbed has a page already. The traffic of two pages would use the same QPNs.
+    """
+    import fcntl  # exists on Unix only
+
+    with open(os.open(file, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as kept:
+        try:
+            fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError("this testbed has a live page already: end it first") from None
+        kept.truncate()
+        json.dump({"address": address, "token": token}, kept)
+        kept.flush()
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)

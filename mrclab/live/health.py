@@ -156,21 +156,29 @@ GRACE_NS: Final = 8_000_000_000
 
 
 class LatePackets:
-    """The number of packets that each transport sent again although there was no fault."""
+    """The number of packets that each transport sent again: in total, and although there was no fault."""
 
     def __init__(self) -> None:
         self._read: dict[str, int] = {}
+        self._earlier: dict[str, int] = {}
+        """The packets that connections before the present one sent again."""
         self._counts: dict[str, int] = {}
         self._broken_until_ns = 0
 
     def begin(self) -> None:
         """Start new counts: new traffic has begun, and its counters begin at zero."""
         self._read.clear()
+        self._earlier.clear()
         self._counts.clear()
 
     def connect(self, name: str) -> None:
         """Record that a transport has connected again, so its counters begin at zero."""
+        self._earlier[name] = self.total(name)
         self._read.pop(name, None)
+
+    def total(self, name: str) -> int:
+        """Return how many packets all connections of a transport have sent again until the last `take`."""
+        return self._earlier.get(name, 0) + self._read.get(name, 0)
 
     def take(self, name: str, resent: int, now_ns: int, *, broken: bool) -> int:
         """Store the count of packets sent again. Return how many packets were sent again without a fault.

@@ -240,12 +240,21 @@ def application(
         frames = await asyncio.to_thread(lambda: thinned(recording.recent()))
         return JSONResponse({"frames": frames})
 
+    saving = asyncio.Lock()
+    """One replay at a time: each takes some 100 MiB of memory, and seconds of a CPU."""
+
     async def replay(request: Request) -> Response:
+        async with saving:
+            return await _replay(request)
+
+    async def _replay(request: Request) -> Response:
         seconds = request.query_params.get("seconds")
         try:
             frames = await asyncio.to_thread(recording.frames, None if seconds is None else float(seconds))
         except ValueError:
             return refused(400, f"seconds is a number, not '{seconds}'")
+        if not frames:
+            return refused(400, "nothing was seen in this time: try again in a second")
         packets = await _packets_of(session, frames)
         words = {name: request.query_params.get(name, "")[:MOST_WORDS] for name in ("title", "notes")}
         about = {**recording.about, **{name: text for name, text in words.items() if text}}

@@ -65,7 +65,15 @@ class Access:
         """Return True if a ``Host`` header names this server."""
         if self.hosts is None:
             return True
-        return host is not None and "@" not in host and urlsplit(f"//{host}").hostname in self.hosts
+        return host is not None and "@" not in host and _host_name(host) in self.hosts
+
+
+def _host_name(host: str) -> str | None:
+    """Return the name in a ``Host`` header without its port, or None if the header is not valid."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 def token_of(
@@ -83,7 +91,10 @@ def same_origin(origin: str | None, host: str | None) -> bool:
     """Return True if a request is from a page of this server, or from a program that sends no ``Origin``."""
     if origin is None:
         return True
-    return host is not None and urlsplit(origin).netloc == host
+    try:
+        return host is not None and urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 LOGGER = logging.getLogger(__name__)

@@ -75,7 +75,10 @@ class Session:
         self._retired: dict[tuple[str, str], deque[tuple[int, int]]] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._active: dict[str, dict[str, Any]] = {}
-        self._placed: dict[tuple[str, int], tuple[int, int]] = {}
+        self._compared_ns = 0
+        """The time at which `_active` was last compared with the testbed's faults."""
+        self._placed: dict[tuple[str, int], deque[tuple[int, int]]] = {}
+        """For each flow of a transport: the time (ns) and delivered bytes of the newest readings."""
         self._carried: tuple[int, dict[str, tuple[int, int]]] = (0, {})
         self._links: list[list[int]] = []
         self._restarts: dict[str, int] = {}
@@ -145,15 +148,14 @@ class Session:
         """Undo the fault at a place, or all faults. Raise InputError if there is no such fault."""
         answer = call(self.network.names, "restore", where=where)["restored"]
         for place, moment in answer.items():
-            found = self._active.pop(place, None)
-            for card in self._cards:
-                if found is not None and card.number == found["card"]:
-                    card.undo(moment["t_before_ns"], moment["t_after_ns"])
+            self._note_undone(place, moment["t_before_ns"], moment["t_after_ns"])
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
         """Replace the traffic by the plan's traffic. Raise InputError if the plan does not fit the fabric."""
         plan.check(self.fabric)
+        if _needs_kernel(plan):
+            self._kernel.up()  # refused while a switch is dead: then the present traffic goes on
         self._end_traffic()
         for card in self._cards:
             card.close()
@@ -201,7 +203,7 @@ class Session:
     def run(self) -> None:
         """Work until ``stop`` is called or the testbed has ended."""
         try:
-            self._adopt_faults()
+            self._follow_others()
             self._start_traffic()
             due = time.monotonic()
             turn = 0
@@ -233,6 +235,8 @@ class Session:
                 future.set_exception(InputError("the session has ended"))
 
     def _answer_until(self, due_s: float) -> None:
+        """Carry out requests until the next page update is due. If it is due already, carry out a few."""
+        until_s = max(due_s, time.monotonic() + PERIOD_S / 2)
         while True:
             try:
                 work, future = self._requests.get(timeout=max(0.0, due_s - time.monotonic()))
@@ -248,22 +252,33 @@ class Session:
             except Exception as error:
                 LOGGER.exception("a request failed")
                 future.set_exception(error)
-            if self._stopping.is_set():
+            if self._stopping.is_set() or time.monotonic() >= until_s:
                 return
 
-    def _adopt_faults(self) -> None:
-        """Add the faults that were made before this session began."""
-        for where, fault in call(self.network.names, "status", verify=False)["faults"].items():
-            self._active[where] = {"kind": fault["kind"], "text": fault["kind"], "card": 0, "t_ns": None}
+    def _follow_others(self) -> None:
+        """Add the faults that other programs made, and note which faults they have undone."""
+        found = call(self.network.names, "faults")["faults"]
+        now_ns = time.monotonic_ns()
+        for where, known in list(self._active.items()):
+            if found.get(where, {}).get("kind") != known["kind"]:
+                self._note_undone(where, self._compared_ns, now_ns)
+        for where, fault in found.items():
+            text = describe(Fault(**fault))
+            self._active.setdefault(where, {"kind": fault["kind"], "text": text, "card": 0, "t_ns": None})
+        self._compared_ns = now_ns
+
+    def _note_undone(self, where: str, before_ns: int, after_ns: int) -> None:
+        found = self._active.pop(where, None)
+        for card in self._cards:
+            if found is not None and card.number == found["card"]:
+                card.undo(max(before_ns, card.fault.t_after_ns), after_ns)
 
     def _start_traffic(self) -> None:
         self._shown = 0
         self._placed.clear()
         self._late.begin()
         self._broken.clear()
-        if not all(TRANSPORTS[name].core.has_nic for name in self.plan.transports):
-            self._kernel.up()
-        else:
+        if not _needs_kernel(self.plan):
             self._kernel.down()
         for name in self.plan.transports:
             self._traffic[name] = self._connected(name)
@@ -297,8 +312,7 @@ class Session:
 
     def _note_gave_up(self, name: str) -> None:
         for card in self._cards:
-            if card.results.get(name, {}).get("felt", True):
-                card.gave_up.add(name)
+            card.give_up(name)
 
     def _restart(self, name: str) -> None:
         """Connect a transport again, as a job does after a restart."""
@@ -337,6 +351,7 @@ class Session:
             self._read_links()
         if turn % BESIDE_EVERY == 1:
             self._beside = bool(holders())
+            self._follow_others()
             self._switches.check(self._active)
         if due is not None:
             self._begin_look(due, now_ns)
@@ -361,21 +376,31 @@ class Session:
         flows = []
         late = self._late.take(traffic.name, news.resent, time.monotonic_ns(), broken=bool(self._active))
         for number, (flow, (t_ns, placed)) in enumerate(zip(traffic.flows, news.placed, strict=True)):
-            before = self._placed.get((traffic.name, number), (t_ns, placed))
-            self._placed[traffic.name, number] = t_ns, placed
-            elapsed = t_ns - before[0]
-            rate = 8e9 * (placed - before[1]) / elapsed if elapsed > 0 else 0.0
-            flows.append([flow.source, flow.target, round(rate)])
+            rate = self._rate(self._placed.setdefault((traffic.name, number), deque()), t_ns, placed)
+            flows.append([flow.source, flow.target, rate])
         return {
             "label": LOOKS[traffic.name].label,
             "flows": flows,
             "sent": news.sent,
-            "resent": news.resent,
+            "resent": self._late.total(traffic.name),
             "late": late,
             "restarts": self._restarts.get(traffic.name, 0),
             "gave_up": int(traffic.name in self._broken),
             "steps": [list(step) for step in news.steps],
         }
+
+    def _rate(self, readings: deque[tuple[int, int]], t_ns: int, placed: int) -> int:
+        """Add a reading of a flow. Return its rate, bit/s, since the last reading or over some messages.
+
+        A flow may send less than a message between two page updates. Without messages it is not silent.
+        """
+        plan = self.plan
+        some_ns = 0 if plan.pattern == "all-reduce" else 4 * 8 * 10**9 * plan.message_bytes // plan.rate_bps
+        readings.append((t_ns, placed))
+        while len(readings) > 2 and readings[1][0] <= t_ns - some_ns:
+            readings.popleft()
+        elapsed = t_ns - readings[0][0]
+        return round(8e9 * (placed - readings[0][1]) / elapsed) if elapsed > 0 else 0
 
     def _note_events(self, name: str, news: News) -> None:
         for host, event in news.events:
@@ -449,3 +474,7 @@ class Session:
                 retired[host] = Retirements(columns[:, 0], columns[:, 1])
             found.append(Watched(name, flows, retired))
         return found
+
+
+def _needs_kernel(plan: TrafficPlan) -> bool:
+    return not all(TRANSPORTS[name].core.has_nic for name in plan.transports)

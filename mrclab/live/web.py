@@ -15,6 +15,7 @@ from typing import Protocol
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mrclab.linux.errors import InputError, MachineError
 from mrclab.linux.life.signals import SIGNALS
@@ -25,6 +26,13 @@ LOOPBACK = "127.0.0.1"
 END_S = 30.0
 LAST_WORDS_S = 0.5
 """The time, s, that the server runs after a session's end, so that open pages can show the reason."""
+
+
+MOST_CONNECTIONS = 512
+"""The most connections at a time. With more, the session could open no files, and would end. A class of sixty
+browsers has at most 360 connections."""
+REQUEST_S = 10.0
+"""The longest time, s, from a client's connection to its first request."""
 
 
 class Runs(Protocol):
@@ -62,6 +70,22 @@ class Server(uvicorn.Server):
         yield
 
 
+class Connection(H11Protocol):
+    """A connection of a client. Close it if too many connections are open, or if it brings no request."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept the connection, or close it."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+            return
+        self.loop.call_later(REQUEST_S, self._close_unused)
+
+    def _close_unused(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+
+
 def listener_on(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raise MachineError if the port cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -87,13 +111,17 @@ def access_for(*, everybody: bool) -> Access:
 def address_of(listener: socket.socket) -> str:
     """Return the page's address for a browser."""
     host, port = listener.getsockname()[:2]
-    return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{port}/"
+    if host in ("0.0.0.0", "::"):
+        host = "localhost"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def config_of(app: Starlette) -> uvicorn.Config:
     """Return the web server's settings, and filter its log."""
     logging.getLogger("uvicorn.error").addFilter(_of_use)
-    return uvicorn.Config(app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+    return uvicorn.Config(
+        app, http=Connection, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
+    )
 
 
 def _of_use(record: logging.LogRecord) -> bool:

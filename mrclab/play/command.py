@@ -117,6 +117,7 @@ class Paced:
             if not isinstance(given["paused"], bool):
                 raise InputError("paused is true or false")
             self._paused = given["paused"]
+            self._tell()  # so that every page shows that time stands still, also a page loaded later
         if "ns_per_s" in given:
             self.play.set_pace(given["ns_per_s"])
         return {"pace": self.play.pace, "paused": self._paused}
@@ -148,9 +149,15 @@ class Paced:
         part_ns = max(1, step_ns // 8)
         while play.now_ns < end_ns and time.monotonic() - begun_s < SHARE * FRAME_S:
             play.advance(min(end_ns, play.now_ns + part_ns))
-        self._listener(play.frame())
+        self._tell()
+
+    def _tell(self) -> None:
+        frame = self.play.frame()
+        self._listener({**frame, "sim": {**frame["sim"], "paused": self._paused}})
 
     def _answer_until(self, due_s: float) -> None:
+        """Carry out requests until the next page update is due. If it is due already, carry out a few."""
+        until_s = max(due_s, time.monotonic() + FRAME_S / 2)
         while True:
             try:
                 work, future = self._requests.get(timeout=max(0.0, due_s - time.monotonic()))
@@ -160,7 +167,7 @@ class Paced:
                 future.set_result(work())
             except Exception as error:
                 future.set_exception(error)
-            if self._stopping.is_set():
+            if self._stopping.is_set() or time.monotonic() >= until_s:
                 return
 
 

@@ -17,7 +17,7 @@ M.app = {
     const replay = Boolean(window.RECORDING);
     this.source = replay ? new M.Replay() : M.Play ? new M.Play() : new M.Live();
     try {
-      this.about = await this.source.open((frame) => this.take(frame), (why) => this.over(why));
+      this.about = await this.source.open((frame) => this.take(frame), (why, mend) => this.over(why, mend));
     } catch (error) {
       this.say(error.message);
       return;
@@ -115,9 +115,7 @@ M.app = {
       if (frame.sim.pace !== this.pace) { this.pace = frame.sim.pace; M.span(this.pace / 1e9); this.tell(); }
       this.motion.take(frame.sim);
     }
-    const rates = {};
-    for (const [name, one] of Object.entries(frame.transports)) rates[name] = one.flows.reduce((sum, flow) => sum + flow[2], 0);
-    const count = Object.keys(frame.faults).length;
+    const rates = M.ratesOf(frame), count = Object.keys(frame.faults).length;
     const fault = this.known === undefined || this.known === null || count === this.known ? null : count > this.known ? "made" : "undone";
     this.known = count;
     this.story.take(frame, rates);
@@ -221,7 +219,7 @@ M.app = {
   },
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(event.target.tagName)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || (["INPUT", "SELECT"].includes(event.target.tagName) && event.target.type !== "range")) return;
     if (document.querySelector("dialog[open]")) return;  // the dialog has its own keys: Escape closes only the dialog, not the tour
     if (event.key === "Escape") { this.closeMenu(); for (const id of ["tour", "traffic"]) M.by(id).hidden = true; return; }
     const open = this.chosen && !M.by("menu").hidden;
@@ -273,11 +271,11 @@ M.app = {
     if (!this.ended) this.saying = setTimeout(() => { notice.hidden = true; }, 6000);
   },
 
-  over(why) {
+  over(why, mend = ": start 'mrclab live' again") {
     if (why === false) { if (this.lost) { M.by("notice").hidden = true; this.lost = false; } return; }
     if (why === null) { if (!this.ended) { this.lost = true; M.by("notice").textContent = "no answer from the testbed: trying again"; M.by("notice").hidden = false; } return; }
     this.ended = true;
-    this.say(`${why}: start 'mrclab live' again`);
+    this.say(`${why}${mend}`);
   },
 };
 

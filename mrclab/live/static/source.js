@@ -8,7 +8,7 @@ M.Live = class {
     this.about = await answer.json();
     if (this.about.sim) {
       const hold = this.about.owner ? (paused) => this.ask("pace", { paused }).catch(() => null) : () => null;
-      this.timeline = new M.Timeline(take, () => M.app.forget(), { hold });
+      this.timeline = new M.Timeline(take, () => M.app.forget(), { hold, own: this.about.owner });
       setTimeout(() => this.timeline.open());
       take = (frame) => this.timeline.push(frame);
     }
@@ -19,11 +19,24 @@ M.Live = class {
         whole = { ...whole, ...JSON.parse(event.data) };
         if (whole.over) { stream.close(); over(whole.over); } else take(whole);
       };
-      stream.onerror = () => over(null);
+      stream.onerror = async () => {
+        over(null);
+        if (stream.readyState !== EventSource.CLOSED) return;  // the browser tries again itself
+        const why = await this.refusal();
+        if (why) over(why, ""); else setTimeout(listen, 2000);
+      };
       stream.onopen = () => over(false);
     };
     this.before(take).finally(listen);
     return this.about;
+  }
+
+  /* The reason why the server refuses this page, for instance a new server with other tokens; null if it does not. */
+  async refusal() {
+    try {
+      const answer = await fetch("about");
+      return answer.status === 403 ? (await answer.json()).error : null;
+    } catch { return null; }
   }
 
   /* Load the frames from before this page was opened, so that the charts are full at the start. */

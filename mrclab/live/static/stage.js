@@ -1,15 +1,19 @@
 /* Help for a talk: one sentence on the last event, the time without traffic, and keys for the presenter. */
 "use strict";
 
+/* The rate of each transport in a frame. */
+M.ratesOf = (frame) => Object.fromEntries(Object.entries(frame.transports).map(([name, one]) => [name, one.flows.reduce((sum, flow) => sum + flow[2], 0)]));
+
 /* Says in a sentence which transports deliver nothing (are silent) during a fault. */
 M.Story = class {
   constructor(labels) { this.labels = labels; this.forget(); }
 
-  forget() { this.usual = {}; this.silent = {}; this.was = {}; this.told = ""; }
+  forget() { this.usual = {}; this.silent = {}; this.was = {}; this.rates = {}; this.told = ""; }
 
   name(one) { return (this.labels[one] || one).split(",")[0]; }
 
   take(frame, rates) {
+    this.rates = rates;
     for (const [name, rate] of Object.entries(rates)) {
       const usual = this.usual[name] || 0;
       if (!Object.keys(frame.faults).length || !usual) this.usual[name] = Math.max(rate, 0.9 * usual);
@@ -23,16 +27,20 @@ M.Story = class {
 
   /* Parts of the sentence: [words, their transport or null, true if the words have a time that still grows]. */
   parts(frame) {
-    const card = frame.cards[frame.cards.length - 1], broken = Object.keys(frame.faults).length;
+    const faults = Object.entries(frame.faults), active = faults.map(([, fault]) => fault.card), broken = faults.length;
+    const other = faults.map(([where, fault]) => ({ where, text: fault.text, results: {} })).pop();  // another program's fault has no card
+    const card = frame.cards.filter((one) => active.includes(one.number)).pop() || other || frame.cards[frame.cards.length - 1];
     const silent = (name) => name in this.silent;
     if (!card) return Object.keys(this.silent).map((name) => [`${this.name(name)} has been silent for ${M.time(1000 * (frame.t_ms - this.silent[name]))}. `, name, true]);
-    const found = [[`${broken ? card.text[0].toUpperCase() + card.text.slice(1) : "Restored"}: ${M.words(card.where)}. `, null, false]];
+    const found = [[`${card.undone ? "Restored" : card.text[0].toUpperCase() + card.text.slice(1)}: ${M.words(card.where)}. `, null, false]];
     for (const [name, one] of Object.entries(frame.transports)) {
       const r = card.results[name], who = this.name(name), gone = one.gave_up || (r && r.gave_up);
       if (silent(name)) {
         found.push([`${who} has been silent for ${M.time(1000 * (frame.t_ms - this.silent[name]))}`, name, true]);
         if (gone) found.push([" and gave up: its job would have ended", name, false]);
         found.push([". ", name, false]);
+      } else if (broken && !this.usual[name] && !this.rates[name]) {
+        found.push([`${who} is silent${gone ? " and gave up: its job would have ended" : ""}. `, name, false]);  // since before the first frame here
       } else if (r && r.felt && r.recovered_us !== null && !(this.was[name] && 1000 * this.was[name] > 2 * r.recovered_us)) {
         found.push([`${who} lost ${M.count(r.lost)} ${r.lost === 1 ? "packet" : "packets"} and was whole after ${M.time(r.recovered_us)}. `, name, false]);
       } else if (this.was[name]) {
@@ -64,7 +72,7 @@ M.presenterKey = (event, app) => {
   const timeline = app.source && app.source.timeline;
   if (key === "f" || key === "F") { if (document.fullscreenElement) document.exitFullscreen(); else document.documentElement.requestFullscreen().catch(() => null); return true; }
   if ((key === "n" || key === "N") && timeline) { timeline.chapter(event.shiftKey ? -1 : 1); return true; }
-  if (key === " " && timeline && event.target === document.body) { timeline.toggle(); return true; }
+  if (key === " " && timeline && [document.body, M.by("seek")].includes(event.target)) { timeline.toggle(); return true; }
   if (window.RECORDING) return false;
   if (!app.about.owner) return false;
   if (key === "PageDown" || key === "PageUp") {

@@ -3,9 +3,10 @@
 "use strict";
 
 M.Timeline = class {
-  /* ``take`` shows a frame, ``forget`` clears the charts, ``hold`` stops and starts a simulation. */
-  constructor(take, forget, { frames = [], hold = null, most = 4000 } = {}) {
-    Object.assign(this, { take, forget, frames, hold, most, at: 0, speed: 1, playing: true });
+  /* ``take`` shows a frame, ``forget`` clears the charts, ``hold`` stops and starts a simulation. If ``own`` is false, the
+     viewer may not stop the simulation, only this page. */
+  constructor(take, forget, { frames = [], hold = null, own = true, most = 4000 } = {}) {
+    Object.assign(this, { take, forget, frames, hold, own, most, at: 0, speed: 1, playing: true });
     this.follows = Boolean(hold);
     this.due = frames.length ? frames[0].t_ms : 0;
   }
@@ -33,7 +34,11 @@ M.Timeline = class {
     if (newest && frame.t_ms < newest.t_ms) { this.frames = []; this.at = 0; this.follows = true; this.forget(); }  // the simulation began again
     this.frames.push(frame);
     if (this.frames.length > this.most) { this.frames.splice(0, this.most / 8); this.at = Math.max(0, this.at - this.most / 8); }
-    if (this.follows) { this.at = this.frames.length - 1; this.take(frame); }
+    if (this.follows) {
+      this.at = this.frames.length - 1;
+      if (frame.sim && frame.sim.paused !== undefined) this.playing = !frame.sim.paused;  // any owner may have stopped it
+      this.take(frame);
+    }
     this.show();
   }
 
@@ -46,6 +51,7 @@ M.Timeline = class {
     const begin = this.frames[at] ? this.frames[at].t_ms - M.SHOWN_MS : 0;
     let from = at;
     while (from > 0 && this.frames[from - 1].t_ms > begin && at - from < 400) from -= 1;
+    for (let n = 0; n < from; n += 1) M.app.story.take(this.frames[n], M.ratesOf(this.frames[n]));  // who has been silent since when
     for (let n = from; n <= at; n += 1) this.take(this.frames[n]);
     this.at = at;
     this.due = this.frames[at] ? this.frames[at].t_ms : 0;
@@ -55,6 +61,7 @@ M.Timeline = class {
 
   toggle() {
     this.playing = !this.playing;
+    if (!this.own && this.follows) { this.playing = false; this.follows = false; }
     if (this.hold) {
       if (this.follows) this.hold(!this.playing);
       this.due = this.frames[this.at] ? this.frames[this.at].t_ms : 0;

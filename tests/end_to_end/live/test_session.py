@@ -65,6 +65,17 @@ def test_a_cut_stops_one_path_not_mrc_and_a_card_tells_the_times(page: LivePage)
     page.frame_with(lambda f: not f["faults"] and rates(f)["rocev2"] > 0)
 
 
+def test_the_page_follows_what_another_terminal_breaks_and_restores(page: LivePage, runner: Mrclab) -> None:
+    link = next(link.name for link in TINY.links if link.kind == "fabric")
+    runner.ok("fault", "blackhole", link)
+    assert page.frame_with(lambda f: f["faults"])["faults"][link]["text"] == "silent cut"
+    assert page.ask("restore", {"where": None})["restored"] == [link]
+    number = page.ask("fault", {"kind": "blackhole", "where": link})["card"]
+    runner.ok("restore", link)
+    frame = page.frame_with(lambda f: not f["faults"])
+    assert next(card["undone"] for card in frame["cards"] if card["number"] == number)
+
+
 def test_what_makes_no_sense_is_refused_by_name(page: LivePage) -> None:
     code, said = page.refusal("fault", {"kind": "blackhole", "where": "p9-t0-0:p9-t1-0"})
     assert (code, "p9-t0-0:p9-t1-0" in said) == (400, True)
@@ -134,6 +145,22 @@ def test_an_all_reduce_over_two_transports_takes_the_place_of_what_ran(page: Liv
     page.ask("traffic", {"transports": ["mrc", "rocev2"]})
 
 
+def test_traffic_that_is_refused_leaves_the_traffic_that_runs(page: LivePage) -> None:
+    before = {"mrc", "rocev2"}
+    page.ask("traffic", {"transports": ["mrc", "rocev2"]})
+    page.frame_with(lambda f: set(rates(f)) == before)
+    page.ask("fault", {"kind": "switch-death", "where": "p0-t1-0"})
+    try:
+        code, said = page.refusal("traffic", {"transports": ["mrc", "tcp"]})
+        assert (code, "does not answer" in said) == (400, True)
+        assert set(page.ask("state")["frame"]["transports"]) == before
+        assert page.ask("about")["plan"]["transports"] == sorted(before)
+    finally:
+        page.ask("restore", {"where": None})
+    frame = page.ask("state")["frame"]
+    assert set(page.frame_with(lambda f: f["t_ms"] > frame["t_ms"] + 1000)["transports"]) == before
+
+
 def test_the_terminal_shows_what_the_page_shows(page: LivePage, runner: Mrclab) -> None:
     page.frame_with(rates)
     frame = json.loads(runner.ok("watch", "--json"))
@@ -142,3 +169,10 @@ def test_the_terminal_shows_what_the_page_shows(page: LivePage, runner: Mrclab) 
     said = runner.ok("watch", "--once")
     assert "delivered" in said
     assert "no faults" in said or "fault:" in said
+
+
+def test_a_second_page_of_the_same_testbed_is_refused(page: LivePage, runner: Mrclab) -> None:
+    done = runner("live", "--port", "0")
+    assert done.returncode == 2
+    assert "has a live page already" in done.stderr
+    assert set(rates(json.loads(runner.ok("watch", "--json")))) == set(rates(page.ask("state")["frame"]))

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,18 +21,31 @@ CUT = """async () => {
 }"""
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
-    words = ["live", "--target", "sim", "--topology", "tiny", "--port", "0"]
+@contextmanager
+def started(port: str = "0") -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Start a page. Yield its process, and the owner's address and the viewers' address."""
+    words = ["live", "--target", "sim", "--topology", "tiny", "--port", port]
     process = subprocess.Popen([sys.executable, "-m", "mrclab", *words], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    line = ""
-    while not line.startswith("open"):
+    found: list[str] = []
+    while len(found) < 2:
         line = process.stdout.readline()
         assert line
-    yield line.split()[1]
+        found += re.findall(r"http://\S+", line)
+    yield process, found
     process.terminate()
     process.communicate()
+
+
+@pytest.fixture
+def addresses() -> Iterator[list[str]]:
+    with started() as (_, found):
+        yield found
+
+
+@pytest.fixture
+def address(addresses: list[str]) -> str:
+    return addresses[0]
 
 
 @pytest.mark.slow
@@ -93,6 +107,104 @@ def test_a_presenter_plays_the_tour_and_the_cut_never_leaves_the_screen(address:
         page.keyboard.press("PageDown")  # carries out the third step: restores the link
         page.locator(".link.faulty").wait_for(state="detached")
         page.wait_for_function("() => document.querySelector('#sentence').innerText.startsWith('Restored')")
+
+
+@pytest.mark.slow
+def test_the_sentence_speaks_of_a_fault_that_is_still_there(address: str) -> None:
+    with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
+        page.locator("[data-transport=rocev2]").wait_for()
+        page.wait_for_function("() => M.app.history.length > 30")
+        page.evaluate(CUT)
+        first = page.wait_for_function("() => Object.keys(M.app.frame.faults)[0]").json_value()
+        other = next(
+            name
+            for name in page.evaluate("M.app.about.fabric.links.map(([name]) => name)")
+            if name != first and "-t1-" in name
+        )
+        page.evaluate("(where) => M.app.fault({kind: 'blackhole', where})", other)
+        page.wait_for_function("() => Object.keys(M.app.frame.faults).length === 2")
+        page.evaluate("(where) => M.app.undo(where)", other)
+        page.wait_for_function("() => Object.keys(M.app.frame.faults).length === 1")
+        words = page.evaluate("(where) => M.words(where)", first)
+        page.wait_for_function(
+            "(words) => M.by('sentence').innerText.startsWith(`Silent cut: ${words}. `)", arg=words
+        )
+        silent = "() => M.by('sentence').innerText.includes('RoCEv2 has been silent for')"
+        page.wait_for_function(silent)
+        # A jump to a moment long after the cut does not hide who is silent, and since when.
+        page.evaluate(
+            "M.SHOWN_MS = 1e-6; M.app.source.timeline.seek(M.app.source.timeline.frames.length - 2)"
+        )
+        page.wait_for_function("() => M.by('sentence').innerText.includes('RoCEv2 has been silent for')")
+        page.evaluate("M.app.source.timeline.toEnd()")
+        assert page.evaluate(MOVES)
+        page.route("**/recent", lambda route: route.fulfill(json={"frames": []}))
+        page.reload()
+        page.wait_for_function("() => M.by('sentence').innerText.includes('RoCEv2 is silent.')")
+
+
+@pytest.mark.slow
+def test_a_page_whose_server_was_replaced_says_where_to_look() -> None:
+    with (
+        started() as (process, [address, _]),
+        chromium() as browser,
+        view_of(browser, address, WAIT_MS) as page,
+    ):
+        page.locator("[data-transport=rocev2]").wait_for()
+        process.kill()
+        page.wait_for_function("() => M.by('notice').innerText.includes('trying again')")
+        with started(re.findall(r":(\d+)/", address)[0]):  # it has other tokens
+            page.wait_for_function("() => M.by('notice').innerText.includes('open the address')")
+
+
+@pytest.mark.slow
+def test_keys_work_while_the_slider_has_the_focus(address: str) -> None:
+    with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
+        page.locator("[data-transport=rocev2]").wait_for()
+        page.wait_for_function("() => M.app.history.length > 10")
+        page.focus("#seek")
+        page.keyboard.press("u")
+        page.keyboard.press(" ")
+        page.wait_for_function(PAUSED)
+        page.keyboard.press("x")
+        page.keyboard.press(" ")
+        page.locator("#active .chip").wait_for()
+
+
+MOVES = """async () => {
+  const before = M.app.frame.t_ms;
+  await new Promise((done) => setTimeout(done, 1500));
+  return M.app.frame.t_ms > before;
+}"""
+PAUSED = "() => M.by('play').getAttribute('aria-label') === 'play'"
+PLAYS = "() => M.by('play').getAttribute('aria-label') === 'pause'"
+
+
+@pytest.mark.slow
+def test_a_viewer_pauses_one_page_and_the_owner_every_page(addresses: list[str]) -> None:
+    owned, watched = addresses
+    with (
+        chromium() as browser,
+        view_of(browser, owned, WAIT_MS) as owner,
+        view_of(browser, watched, WAIT_MS) as viewer,
+    ):
+        for page in (owner, viewer):
+            page.locator("[data-transport=rocev2]").wait_for()
+        viewer.click("#play")
+        assert not viewer.evaluate(MOVES)
+        assert owner.evaluate(MOVES)
+        viewer.click("#now")
+        assert viewer.evaluate(MOVES)
+        owner.click("#play")
+        viewer.wait_for_function(PAUSED)
+        assert not owner.evaluate(MOVES)
+        owner.reload()
+        owner.locator("[data-transport=rocev2]").wait_for()
+        owner.wait_for_function(PAUSED)
+        owner.click("#play")
+        viewer.wait_for_function(PLAYS)
+        for page in (owner, viewer):
+            assert page.evaluate(MOVES)
 
 
 @pytest.mark.slow

@@ -27,7 +27,8 @@ def test_names_of_loopback_are_ours(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "x@127.0.0.1", None, ""]
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "x@127.0.0.1", "[", "[127.0.0.1]", None, ""],
 )
 def test_a_page_that_rebinds_its_name_to_loopback_is_refused(host: str | None) -> None:
     assert not ACCESS.host_is_ours(host)
@@ -52,6 +53,7 @@ def test_the_token_comes_by_address_header_or_cookie_in_this_order() -> None:
         ("http://127.0.0.1:8048", False),
         ("http://evil.example", False),
         ("null", False),
+        ("http://[", False),
     ],
 )
 def test_only_our_own_page_changes_something(origin: str | None, ours: bool) -> None:

@@ -95,6 +95,18 @@ def test_captures_are_needed_until_all_that_felt_a_fault_have_recovered_or_given
     assert not other.unsettled, "a fault that nobody felt holds the captures"
 
 
+def test_a_transport_that_gives_up_after_the_last_look_is_told_on_the_card() -> None:
+    card, ended = (Card(number, FAULT, "loses 20 %", flows=FLOWS) for number in (1, 2))
+    for one in (card, ended):
+        one.take({"mrc": result(80.0), "rocev2": result(None)}, whole=True)
+        one.due_s = []  # the last look was 11 s after the fault
+    ended.close()  # its traffic was replaced
+    for one in (card, ended):
+        one.give_up("rocev2")
+    assert card.to_dict()["results"]["rocev2"].get("gave_up")
+    assert not ended.to_dict()["results"]["rocev2"].get("gave_up")
+
+
 def test_a_recovery_long_after_the_fault_does_not_change_what_was_seen_at_its_beginning() -> None:
     card = Card(1, FAULT, "silent cut", flows=FLOWS)
     card.take({"rocev2": result(None, first_loss_us=5.0)}, whole=True)

@@ -24,5 +24,16 @@ def test_counters_of_a_new_connection_begin_at_zero() -> None:
     late.take("rocev2", 50, S, broken=False)
     late.connect("rocev2")
     assert late.take("rocev2", 3, 2 * S, broken=False) == 53
+    assert late.total("rocev2") == 53
     late.begin()
     assert late.take("rocev2", 4, 3 * S, broken=False) == 4
+    assert late.total("rocev2") == 4
+
+
+def test_no_more_packets_are_late_than_were_sent_again() -> None:
+    late = LatePackets()
+    late.take("rocev2", 500, S, broken=False)
+    late.take("rocev2", 620, 2 * S, broken=True)  # then the connection gives up
+    late.connect("rocev2")
+    assert late.take("rocev2", 0, 3 * S, broken=False) == 500
+    assert late.total("rocev2") == 620

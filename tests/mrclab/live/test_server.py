@@ -1,6 +1,7 @@
 """The answers of the page's server to each kind of client. A fake session records the requests."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from mrclab.faults.kinds import Fault
 from mrclab.linux.errors import InputError
+from mrclab.live import server
 from mrclab.live.describe import evs_between
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.recording import SHOWN_FRAMES, Recording
@@ -169,6 +171,40 @@ def test_a_page_that_is_loaded_again_gets_what_its_charts_show() -> None:
     frames = asyncio.run(story()).json()["frames"]
     assert [frame["t_ms"] for frame in frames] == list(range(7, SHOWN_FRAMES + 7))
     assert [frame for frame in frames if "shown" in frame] == frames[:1]  # later frames have only the changes
+
+
+@pytest.mark.parametrize("seconds", ["", "?seconds=60", "?seconds=-1", "?seconds=nan"])
+def test_a_replay_without_any_frame_is_refused(ask: Ask, seconds: str) -> None:
+    answer = ask("GET", f"/replay.html{seconds}", headers=WATCHER)
+    assert answer.status_code == 400
+    assert "nothing was seen" in answer.json()["error"]
+
+
+def test_replays_for_many_viewers_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = Recording({})
+    hub = Hub(recording)
+    hub.put({"t_ms": 1, "cards": []})
+    app = application(Asked(), hub, recording, Access("own", "watch", frozenset({"127.0.0.1"})))  # type: ignore[arg-type]
+    working: list[int] = []
+    most = 0
+
+    def make(*_: object) -> str:
+        nonlocal most
+        working.append(1)
+        most = max(most, len(working))
+        threading.Event().wait(0.1)
+        working.pop()
+        return "page"
+
+    monkeypatch.setattr(server, "replay_page", make)
+
+    async def story() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=WATCHER) as one:
+            return await asyncio.gather(*(one.get("/replay.html") for _ in range(4)))
+
+    assert [answer.status_code for answer in asyncio.run(story())] == [200] * 4
+    assert most == 1
 
 
 def test_the_paths_of_a_pair_of_hosts_are_told_and_recorded(ask: Ask, asked: Asked) -> None:

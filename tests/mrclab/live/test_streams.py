@@ -11,15 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from mrclab.live import serving
+from mrclab.live import serving, web
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
 from mrclab.live.serving import Access
-from mrclab.live.web import Server, config_of, listener_on
+from mrclab.live.web import Server, address_of, config_of, listener_on
 
 LIMIT_S = 60.0
 VIEWERS = 12
@@ -111,3 +113,37 @@ def test_the_end_is_quiet_however_many_watch(page: Page, capfd: pytest.CaptureFi
     page.end()
     said: Any = capfd.readouterr()
     assert said.out + said.err == ""
+
+
+def _refused(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_clients_without_a_token_cannot_take_all_open_files(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "MOST_CONNECTIONS", 5)
+    for _ in range(8):
+        page.clients.append(socket.create_connection(("127.0.0.1", page.port), timeout=LIMIT_S))
+    assert all(_refused(client) for client in page.clients[5:])
+    assert len(page.server.server_state.connections) == 5
+
+
+def test_a_client_that_asks_nothing_is_let_go(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "REQUEST_S", 0.2)
+    silent = socket.create_connection(("127.0.0.1", page.port), timeout=LIMIT_S)
+    page.open(1)
+    page.wait(lambda: page.requests == 1)
+    assert _refused(silent)
+    assert page.requests == 1
+    silent.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "2001:db8::7"])
+def test_the_printed_address_can_be_opened(host: str) -> None:
+    listener: Any = SimpleNamespace(getsockname=lambda: (host, 8047, 0, 0))
+    found = urlsplit(address_of(listener))
+    assert (found.hostname, found.port) == (host, 8047)
