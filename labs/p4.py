@@ -21,8 +21,11 @@ from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.program import Program
 
 SOURCE, COMPILED = "switch.p4", "switch.json"
-_INCLUDE = re.compile(r"^\s*(?:#|%:|\?\?=)\s*include.*$", re.MULTILINE)
-_KNOWN_INCLUDE = re.compile(r"\s*#\s*include\s*<(?:core|v1model)\.p4>")
+_SPLICE = re.compile(r"(?:\\|\?\?/)[^\S\n]*\n")
+"""The end of a line that the preprocessor joins with the next line."""
+_READS_FILE = re.compile(r"(?:#|%:|\?\?=)(?:\s|/\*(?:[^*]|\*(?!/))*\*/)*(?:include|import|embed)")
+"""A directive that reads a file. Comments may be inside the directive."""
+_KNOWN_INCLUDE = re.compile(r"#[ \t]*include[ \t]*<(?:core|v1model)\.p4>")
 WITHOUT_P4C = (
     f"There is no p4c-bm2-ss here: {SOURCE} cannot be compiled, and {COMPILED} is what is checked. "
     f"Copy one of variants/ over it: cp variants/skeleton.json {COMPILED}"
@@ -44,6 +47,18 @@ def read_compiled(path: Path) -> Program:
         raise Hint(f"{path.name} cannot be read: {error}. {WITHOUT_P4C}") from None
 
 
+def foreign_include(text: str) -> str | None:
+    """Return the first directive of a P4 source that reads another file than p4c's own; None if none does.
+
+    p4c's preprocessor runs with all rights, so it must not read other files of the machine.
+    """
+    whole = _SPLICE.sub("", text)
+    for found in _READS_FILE.finditer(whole):
+        if not _KNOWN_INCLUDE.match(whole, found.start()):
+            return " ".join(whole[found.start() :][:80].split())
+    return None
+
+
 @cache
 def _compiled(folder: Path) -> Program:
     try:
@@ -52,9 +67,9 @@ def _compiled(folder: Path) -> Program:
         raise Hint(f"{SOURCE} is missing.") from None
     except MrclabError as error:
         raise Hint(f"{error}.") from None
-    foreign = [line.strip() for line in _INCLUDE.findall(text) if not _KNOWN_INCLUDE.match(line)]
-    if foreign:
-        raise Hint(f"{SOURCE}: {foreign[0]}: only <core.p4> and <v1model.p4> can be included.")
+    foreign = foreign_include(text)
+    if foreign is not None:
+        raise Hint(f"{SOURCE}: {foreign}: only <core.p4> and <v1model.p4> can be included.")
     with tempfile.TemporaryDirectory() as made:
         json_file, p4info = Path(made) / "out.json", Path(made) / "out.p4info.txtpb"
         source = Path(made) / SOURCE

@@ -89,3 +89,27 @@ def test_a_packet_of_the_right_program_takes_three_hops(no_compiler: None) -> No
     shown = forwarding.show(FORWARD / "start" / "variants" / "b.json")
     assert "hop limit 64 at the start, 61 at the end" in shown
     assert shown.endswith("drops it")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '#include "/etc/passwd"',
+        "#include <core.p4>\n  %: include </etc/passwd>",
+        "#include_next <core.p4>",
+        '#import "/etc/passwd"',
+        '/**/ # /* * */ /* \n */ include "/etc/passwd"',
+        '"/*"\n/* */ #import "/etc/passwd"',
+        '#inc\\\nlude "/etc/passwd"',
+        '#\\ \nim??/\nport "/etc/passwd"',
+    ],
+)
+def test_a_program_reads_no_file_of_the_machine(text: str) -> None:
+    assert p4.foreign_include(f"{text}\n") is not None
+
+
+def test_the_labs_own_sources_include_what_is_allowed() -> None:
+    sources = [path for lab in LABS for path in lab.rglob(SOURCE)]
+    assert len(sources) >= 4
+    assert {p4.foreign_include(path.read_text(encoding="utf-8")) for path in sources} == {None}
+    assert p4.foreign_include("#" + "/**/" * 10_000 + "define X") is None
