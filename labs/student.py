@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import unicodedata
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,14 +29,17 @@ from mrclab.topologies import load_fabric
 T = TypeVar("T")
 MARKER = ".mrclab-lab"
 """The file that names the lab of a folder. A second line may have the student's number."""
-_STUDENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+_STUDENT = re.compile(r"[^\W_][\w.@+-]{0,63}")
 _SEEDS = range(1_000, 1_000_000)
 _TINY = "tiny"
 
 
 def student_number(text: str) -> str:
-    """Return a student's number in small letters. Raise InputError if the number is not valid."""
-    found = text.strip().casefold()
+    """Return a student's number in small letters. Raise InputError if the number is not valid.
+
+    A letter with an accent may be one character or two (on macOS): both give the same number.
+    """
+    found = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text.strip()).casefold())
     if not _STUDENT.fullmatch(found):
         raise InputError(
             f"--student: '{text}' is no student's number: up to 64 letters, digits and any of . _ @ + -"
@@ -68,7 +72,7 @@ USUAL = Variant()
 def variant_in(folder: Path) -> Variant:
     """Return the variant of a student's folder, or `USUAL` if the folder has no valid number."""
     try:
-        lines = files.read(folder / MARKER, 200).decode("utf-8", errors="replace").splitlines()
+        lines = files.read(folder / MARKER, 400).decode("utf-8", errors="replace").splitlines()
         return Variant(student_number(lines[1]))
     except (OSError, InputError, IndexError):
         return USUAL
