@@ -144,7 +144,7 @@ def test_links_of_one_t0_and_plane_add_up() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 8), (3, 1), (3, 2), (4, 1)])
 def test_a_failure_above_the_t0_costs_the_job_its_blast_radius(shape: tuple[int, int]) -> None:
-    """The slowest NIC loses what the blast radius says, for each tier of links and of switches."""
+    """The slowest NIC loses the share of the blast radius, for each tier of links and of switches."""
     built = Design(*shape, PARTS).built(2_000)
     kinds = {kind.name: kind for kind in kinds_of(built, PARTS.failures)}
     first = {"fabric_link": 0, "upper": 0}

@@ -199,7 +199,7 @@ class Device:
             self._saved = None
 
     def verify(self, config: Config) -> None:
-        """Load a configuration into the kernel and drop it again. Raise what a commit of it would raise."""
+        """Load a configuration into the kernel and drop it again. Raise the same errors as a commit."""
         self._make(config.compiled).close()
 
     def save(self, config: Config) -> None:

@@ -55,13 +55,13 @@ def decode_signed(data: bytes, width: int, what: str) -> int:
 
 @dataclass(frozen=True)
 class DataTypes:
-    """The types of a program's data: those that the P4Info declares, and the names of errors by number."""
+    """The types of a program's data, as the P4Info declares them, and the names of errors by number."""
 
     info: p4t.P4TypeInfo
     errors: Mapping[int, str]
 
     def _plain(self, spec: p4t.P4DataTypeSpec) -> p4t.P4DataTypeSpec:
-        """Return the type that a type of its own (P4's `type`) stands for."""
+        """Return the underlying type of a new type (P4's `type`)."""
         if spec.WhichOneof("type_spec") == "new_type":
             return self.info.new_types[spec.new_type.name].original_type
         return spec

@@ -131,7 +131,7 @@ def test_the_sentence_speaks_of_a_fault_that_is_still_there(address: str) -> Non
         )
         silent = "() => M.by('sentence').innerText.includes('RoCEv2 has been silent for')"
         page.wait_for_function(silent)
-        # A jump to a moment long after the cut does not hide who is silent, and since when.
+        # After a jump far behind the cut, the page still shows how long RoCEv2 has been silent.
         page.evaluate(
             "M.SHOWN_MS = 1e-6; M.app.source.timeline.seek(M.app.source.timeline.frames.length - 2)"
         )
