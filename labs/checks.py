@@ -234,7 +234,10 @@ def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcom
         raise
     except Exception as error:
         words = " ".join(printable(f"{type(error).__name__}: {error}").split())[:_LONGEST_HINT]
-        return Outcome(check.title, False, f"the check could not use what your code returned: {words}")
+        forgotten = "None: is a return missing? " if "NoneType" in words else ""
+        return Outcome(
+            check.title, False, f"the check could not use what your code returned: {forgotten}{words}"
+        )
     finally:
         student.code.end_check()
     return Outcome(check.title, True, measured=measured)

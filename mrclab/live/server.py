@@ -92,6 +92,8 @@ MOST_BODY_BYTES = 1 << 16
 KEEP_ALIVE_S = 10.0
 MOST_WORDS = 4000
 """The most characters in the title of a replay, and in its notes."""
+MOST_DIGITS = 9
+"""The most digits in the number of a card. Python refuses to read very long numbers."""
 
 
 class Hub:
@@ -293,8 +295,10 @@ def application(
         return await _done(session, lambda: session.show(flow))
 
     async def packets(request: Request) -> Response:
-        number, transport = request.path_params["number"], request.path_params["transport"]
-        return await _done(session, lambda: session.packets(number, transport))
+        words, transport = request.path_params["number"], request.path_params["transport"]
+        if not (words.isdecimal() and len(words) <= MOST_DIGITS):
+            return refused(404, "there is no card with this number")
+        return await _done(session, lambda: session.packets(int(words), transport))
 
     async def counters(request: Request) -> Response:
         switch = request.path_params["switch"]
@@ -332,7 +336,7 @@ def application(
             Route("/traffic", _caught(traffic), methods=["POST"]),
             Route("/show", _caught(show), methods=["POST"]),
             Route("/mapper", _caught(mapper), methods=["POST"]),
-            Route("/packets/{number:int}/{transport}", _caught(packets)),
+            Route("/packets/{number}/{transport}", _caught(packets)),
             Route("/counters/{switch}", _caught(counters)),
             Route("/used/{transport}", _caught(used)),
             Route("/evs/{source}/{target}", _caught(evs)),

@@ -144,3 +144,14 @@ def test_a_lab_in_p4_says_first_how_to_get_the_compiler(lab: str) -> None:
     assert headings[0] == "## First: the compiler"
     first = text.partition("## First: the compiler")[2].partition("## Background")[0]
     assert all(way in first for way in ("Docker", "p4lang-p4c", "From source", "Without"))
+
+
+def test_a_forgotten_return_is_named(tmp_path: Path) -> None:
+    checks = Checks()
+
+    @checks.add("a number")
+    def number(student: Student) -> None:
+        _ = f"{None:.1f}"
+
+    (named,) = checks
+    assert "returned: None: is a return missing?" in run_one(named, Student(tmp_path)).hint

@@ -246,6 +246,11 @@ def test_there_is_nothing_outside_the_page(ask: Ask, path: str) -> None:
     assert ask("GET", path, headers=OWNER).status_code == 404
 
 
+@pytest.mark.parametrize("number", ["1" * 5000, "x", "-1"])
+def test_a_card_with_no_such_number_is_not_found(ask: Ask, number: str) -> None:
+    assert ask("GET", f"/packets/{number}/mrc", headers=OWNER).status_code == 404
+
+
 def test_a_session_that_is_over_says_so(ask: Ask, asked: Asked) -> None:
     asked.gone = "the testbed is gone"
     answer = ask("POST", "/fault", headers=OWNER, json=CUT)
