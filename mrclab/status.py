@@ -24,7 +24,7 @@ from mrclab.testbed.names import Names
 from mrclab.topologies.units import option_value, time_ns
 
 FILE_WIDTH = 160
-LEAST_WATCH_S = 0.1
+LEAST_WATCH_S = 0.05
 """The shortest interval of ``--watch``: without a pause the testbed would only answer status requests."""
 WELL, NONE = "as programmed", "none"
 OTHER_ROWS = 5

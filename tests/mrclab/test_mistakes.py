@@ -52,7 +52,7 @@ def test_a_mistake_is_one_line_with_the_mend(
     ("words", "mend"),
     [
         (["compare", "x" * 5000, "b"], "give a shorter one"),
-        (["status", "--watch", "0"], "--watch: at least 0.1 s, not '0'"),
+        (["status", "--watch", "0"], "--watch: at least 0.05 s, not '0'"),
         (["exercise", "no\nsuch"], "no directory no such"),
         (["exercise", ".", "--topology", "deep.json"], "deep.json: not JSON"),
     ],
