@@ -57,11 +57,10 @@ class Responder:
         *("_ack_to", "_asked", "_at_gap", "_builder", "_coalesce", "_config", "_context_ids"),
         *("_done_psn", "_emit", "_ends", "_immediates", "_keeps_reverse", "_marked", "_max_wimm"),
         *("_merged", "_messages", "_nacks", "_nak", "_own", "_plain", "_rcvd_bytes", "_region"),
-        *("_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
+        *("_regions", "_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
         *("_window_units", "answering", "bitmap", "bytes_placed", "ce_received", "duplicates", "error"),
         *("evs", "malformed", "messages_completed", "nacks_sent", "out_of_window", "packets_placed"),
-        *("penalty", "qpn", "receives", "refusal", "regions", "restore", "sacks_sent"),
-        *("trims_received", "wake"),
+        *("penalty", "qpn", "receives", "refusal", "restore", "sacks_sent", "trims_received", "wake"),
     )
 
     def __init__(
@@ -78,8 +77,7 @@ class Responder:
         self.receives = receives
         self._config = config
         self._builder = builder
-        self.regions = memory.regions
-        """The regions to which the peer may write, by rkey."""
+        self._regions = memory.regions
         self._region: MemoryRegion | None = None
         """The memory region of the last write."""
         self._emit = emit
@@ -89,14 +87,12 @@ class Responder:
         self._keeps_reverse = config.reverse_evs == "set"
         self._max_wimm = config.max_wimm
         self._threshold = config.sack_threshold_bytes
-        self._coalesce = config.sack_coalesce
-        self._at_gap = config.sack_at_gap
+        self._coalesce, self._at_gap = config.sack_coalesce, config.sack_at_gap
         # connect() sets these fields.
         self.evs: EvSet
         self._remote_qpn = 0
         self._context_ids = 0
         self.bitmap = ReceiverBitmap(1 << PSN_BITS, config.mpr)
-
         self.error = False
         self._since_sack = 0
         self._marked: dict[int, int] = {}
@@ -145,6 +141,10 @@ class Responder:
         self.bitmap = ReceiverBitmap(connection.remote_psn + (1 << PSN_BITS), self._config.mpr)
         self.evs = evs
 
+    def accept_writes_to(self, regions: dict[int, MemoryRegion]) -> None:
+        """Accept writes to these regions only, by rkey."""
+        self._regions, self._region = regions, None
+
     # Arriving packets
 
     def on_data(self, now_ns: int, packet: DataPacket, port: int) -> None:
@@ -189,7 +189,7 @@ class Responder:
         if length:
             region = self._region
             if region is None or region.rkey != packet.rkey or not region.registered:
-                region = self._region = self.regions.get(packet.rkey)
+                region = self._region = self._regions.get(packet.rkey)
             at = -1 if region is None else packet.address - region.address
             if region is None or at < 0 or at + length > region.length or not region.writable:
                 self._end(now_ns, packet, psn, port, Status.REMOTE_ACCESS_ERROR, "")

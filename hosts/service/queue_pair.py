@@ -148,7 +148,7 @@ class ServiceQp:
 
     def accept_writes(self, accepted: bool) -> None:
         """Let the peer write to the regions of the queue pair's domain, or to none."""
-        self._endpoint.qps[self.qpn].responder.regions = self._regions if accepted else {}
+        self._endpoint.qps[self.qpn].responder.accept_writes_to(self._regions if accepted else {})
 
     def close(self) -> None:
         """Remove the queue pair."""

@@ -324,6 +324,21 @@ def test_a_peer_writes_only_to_the_domain_of_the_queue_pair(
     assert _events(b) == [(QP_ACCESS_ERR, b.qpn)]
 
 
+def test_a_right_that_is_taken_away_holds_also_for_the_region_of_the_last_write(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
+) -> None:
+    (a, b), (here, there) = programs, areas
+    rkey, lkey = b.register(there.address, there.length), a.register(here.address, here.length)
+    here.fill(b"written")
+    a.post(1, here.address, 3, lkey, there.address, rkey)
+    wire.run()
+    b.call("MODIFY_QP", b.qpn, 3, 0, 0, 0, 5, 1)
+    a.post(2, here.address, 7, lkey, there.address, rkey)
+    wire.run()
+    assert a.poll() == [(1, 0, 0), (2, REMOTE_OPERATION, 0)]
+    assert there.bytes(7) == b"wri" + bytes(4)
+
+
 @pytest.mark.parametrize(
     ("name", "args", "error"),
     [
