@@ -20,7 +20,8 @@ def leftovers(names: Names) -> list[str]:
         spaces = []
     own = [identity for name in spaces if (identity := namespaces.identity(name)) is not None]
     running = [f"process {p.pid} {p.what}" for p in testbed_processes(names, own)]
-    files = [str(path) for path in names.state_dir.glob("**/*")] if names.state_dir.exists() else []
+    # `os.walk` skips folders that are removed while it reads them.
+    files = [name for _, folders, names_here in os.walk(names.state_dir) for name in (*folders, *names_here)]
     links = [name for name in os.listdir("/sys/class/net") if name.startswith(("h0-", "p0-"))]
     watchdogs = [f"watchdog {pid}" for pid in watchdogs_of(names)]
     return [*spaces, *running, *watchdogs, *files, *links]
