@@ -24,7 +24,7 @@ from mrclab.linux.errors import InputError, MachineError, reason
 from mrclab.linux.life import signals
 from mrclab.output import Detail, directory, held, progress, repeat, room_for, size_text
 from mrclab.terminal import terminal
-from mrclab.topologies import Fabric
+from mrclab.topologies import Fabric, fabric_text
 from mrclab.workers import copies
 
 
@@ -106,7 +106,7 @@ def _meaning(parameters: Mapping[str, Any]) -> Any:
 
 def _hash_of(fabric: Fabric) -> str:
     """Return a hash of a fabric. The same fabric has the same hash, however its topology is written."""
-    return hashlib.sha256(repr(replace(fabric, source="")).encode()).hexdigest()
+    return hashlib.sha256(fabric_text(fabric).encode()).hexdigest()
 
 
 def require(scenario: Scenario) -> None:

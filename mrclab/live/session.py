@@ -6,8 +6,6 @@ The thread of `Session.run` does all the work. `Session.do` queues requests of t
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -29,6 +27,7 @@ from mrclab.linux.errors import InputError, MrclabError
 from mrclab.live.card import BEFORE_NS, Card, Look, RecentCapture, Watched, work_out
 from mrclab.live.describe import LOOKS, evs_between
 from mrclab.live.health import LatePackets, LiveClustermapper, SwitchCheck
+from mrclab.live.page_requests import PageRequests
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.recording import KeptPackets
 from mrclab.live.sending import AgentTraffic, KernelStack, News, RankTraffic, Traffic
@@ -63,8 +62,7 @@ class Session:
         self._switches = SwitchCheck(network.fabric, partial(call, network.names))
         self._beside = False
         """True while an experiment runs on this machine at the same time."""
-        self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._stopping = threading.Event()
+        self._requests = PageRequests(PERIOD_S, (AgentError, OSError))
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._captures: dict[str, RecentCapture] = {}
         self._traffic: dict[str, Traffic] = {}
@@ -109,14 +107,11 @@ class Session:
 
     def do(self, work: Callable[[], Any]) -> Future[Any]:
         """Run ``work`` soon in the session's thread, and return a future of its result."""
-        future: Future[Any] = Future()
-        self._requests.put((work, future))
-        return future
+        return self._requests.do(work)
 
     def stop(self) -> None:
         """End ``run`` after the present page update."""
-        self._stopping.set()
-        self._requests.put((lambda: None, Future()))
+        self._requests.stop()
 
     # -- requests of the page: `do` runs these methods in the session's thread
 
@@ -207,8 +202,8 @@ class Session:
             self._start_traffic()
             due = time.monotonic()
             turn = 0
-            while not self._stopping.is_set():
-                self._answer_until(due)
+            while not self._requests.stopping:
+                self._requests.answer_until(due)
                 turn += 1
                 self._tick(turn)
                 due = max(due + PERIOD_S, time.monotonic())
@@ -226,34 +221,7 @@ class Session:
             except Exception:  # for example, because a process has already ended
                 LOGGER.warning("cannot end the traffic in order", exc_info=True)
             self._listener({"over": self.gone or "the session has ended"})
-            self._refuse_rest()
-
-    def _refuse_rest(self) -> None:
-        while not self._requests.empty():
-            _, future = self._requests.get()
-            if not future.done():
-                future.set_exception(InputError("the session has ended"))
-
-    def _answer_until(self, due_s: float) -> None:
-        """Carry out requests until the next page update is due. If it is due already, carry out a few."""
-        until_s = max(due_s, time.monotonic() + PERIOD_S / 2)
-        while True:
-            try:
-                work, future = self._requests.get(timeout=max(0.0, due_s - time.monotonic()))
-            except queue.Empty:
-                return
-            try:
-                future.set_result(work())
-            except (AgentError, OSError) as error:
-                future.set_exception(error)
-                raise
-            except (MrclabError, ValueError) as error:
-                future.set_exception(error)
-            except Exception as error:
-                LOGGER.exception("a request failed")
-                future.set_exception(error)
-            if self._stopping.is_set() or time.monotonic() >= until_s:
-                return
+            self._requests.refuse_rest()
 
     def _follow_others(self) -> None:
         """Add the faults that other programs made, and note which faults they have undone."""

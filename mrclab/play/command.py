@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import queue
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,6 +11,7 @@ from typing import Any, Final
 
 from mrclab.faults.kinds import ALL_KINDS, Fault
 from mrclab.linux.errors import InputError, MrclabError
+from mrclab.live.page_requests import PageRequests
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
 from mrclab.live.web import (
@@ -44,8 +43,7 @@ class Paced:
         self.play = play
         self.gone: str | None = None
         self._listener = listener
-        self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._stopping = threading.Event()
+        self._requests = PageRequests(FRAME_S)
         self._paused = False
 
     @property
@@ -59,14 +57,11 @@ class Paced:
 
     def do(self, work: Callable[[], Any]) -> Future[Any]:
         """Run ``work`` soon in the session's thread, and return a future of its result."""
-        future: Future[Any] = Future()
-        self._requests.put((work, future))
-        return future
+        return self._requests.do(work)
 
     def stop(self) -> None:
         """End ``run`` after the present page update."""
-        self._stopping.set()
-        self._requests.put((lambda: None, Future()))
+        self._requests.stop()
 
     def make_fault(self, fault: Fault) -> dict[str, Any]:
         """Make a fault now. Raise InputError if this fabric cannot have the fault."""
@@ -126,8 +121,8 @@ class Paced:
         """Work until ``stop`` is called."""
         try:
             due = time.monotonic()
-            while not self._stopping.is_set():
-                self._answer_until(due)
+            while not self._requests.stopping:
+                self._requests.answer_until(due)
                 begun = time.monotonic()
                 if not self._paused:
                     self._turn(begun)
@@ -136,10 +131,7 @@ class Paced:
             self.gone = str(error)
         finally:
             self._listener({"over": self.gone or "the session has ended"})
-            while not self._requests.empty():
-                _, future = self._requests.get()
-                if not future.done():
-                    future.set_exception(InputError("the session has ended"))
+            self._requests.refuse_rest()
 
     def _turn(self, begun_s: float) -> None:
         """Simulate until the next page update, and send the update. On a slow machine, simulate less time."""
@@ -154,21 +146,6 @@ class Paced:
     def _tell(self) -> None:
         frame = self.play.frame()
         self._listener({**frame, "sim": {**frame["sim"], "paused": self._paused}})
-
-    def _answer_until(self, due_s: float) -> None:
-        """Carry out requests until the next page update is due. If it is due already, carry out a few."""
-        until_s = max(due_s, time.monotonic() + FRAME_S / 2)
-        while True:
-            try:
-                work, future = self._requests.get(timeout=max(0.0, due_s - time.monotonic()))
-            except queue.Empty:
-                return
-            try:
-                future.set_result(work())
-            except Exception as error:
-                future.set_exception(error)
-            if self._stopping.is_set() or time.monotonic() >= until_s:
-                return
 
 
 def live_simulated(args: argparse.Namespace) -> int:

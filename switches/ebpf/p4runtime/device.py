@@ -342,7 +342,7 @@ class Device:
             made = make_at_a_moment(wait_ns, beside_agents(), [call.make for call in calls])
             if made.complete:
                 for plan in plans if deletes else ():
-                    plan.tx.be_late()
+                    plan.tx.start_counters()
                 return WriteResult([None] * len(plans), made.before_ns, made.after_ns)
             # A map update failed in the kernel. Make all updates again, one by one, to find the failed one.
         done: list[_Plan] = []
@@ -352,7 +352,7 @@ class Device:
                 if plan.error is not None:
                     continue
                 if deletes:
-                    plan.tx.be_late()
+                    plan.tx.start_counters()
                 try:
                     self._apply(running, plan, plans[i + 1 :])
                 except P4RuntimeError as exc:

@@ -27,13 +27,14 @@ class Change:
 class Transaction:
     """The map updates of one P4Runtime update. The server's own state changes first, then the maps.
 
-    `cells` is the number of register cells that were written already. `late` are functions to call again
-    directly before the map updates if the same batch deletes entries.
+    `cells` is the number of register cells that were written already. The functions `counter_starts` read
+    the counts from which new entries count. If the same batch deletes entries, they are called again when
+    the map updates are made.
     """
 
     changes: list[Change] = field(default_factory=list)
     cells: int = 0
-    late: list[Callable[[], object]] = field(default_factory=list)
+    counter_starts: list[Callable[[], object]] = field(default_factory=list)
     _undo: list[Callable[[], object]] = field(default_factory=list)
 
     def change(
@@ -46,10 +47,10 @@ class Transaction:
         """Mark the map updates from number `first` on as unseen."""
         self.changes[first:] = [replace(c, unseen=True) for c in self.changes[first:]]
 
-    def be_late(self) -> None:
-        """Call the functions of `late`."""
-        for action in self.late:
-            action()
+    def start_counters(self) -> None:
+        """Read again the counts from which new entries count."""
+        for start in self.counter_starts:
+            start()
 
     def on_undo(self, action: Callable[[], object]) -> None:
         """Register a function that undoes the last change of the server's state."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 
 import pytest
 
+from mrclab.live.page_requests import PageRequests
 from mrclab.live.session import Session
 from mrclab.play.command import Paced
 
@@ -17,8 +16,7 @@ LIMIT_S = 60.0
 @pytest.mark.parametrize("kind", [Session, Paced])
 def test_viewers_who_ask_without_end_do_not_stop_the_page_updates(kind: type[Session | Paced]) -> None:
     session = object.__new__(kind)  # only its requests are used
-    session._requests = queue.SimpleQueue()
-    session._stopping = threading.Event()
+    session._requests = requests = PageRequests(0.1)
     asked = 0
 
     def ask_again() -> None:
@@ -29,6 +27,6 @@ def test_viewers_who_ask_without_end_do_not_stop_the_page_updates(kind: type[Ses
 
     begun = time.monotonic()
     ask_again()
-    session._answer_until(begun)
+    requests.answer_until(begun)
     assert time.monotonic() < begun + LIMIT_S
     assert asked > 1

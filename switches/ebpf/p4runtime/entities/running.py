@@ -65,7 +65,7 @@ class CounterCells:
 
         begin()
         # The cell may be that of an entry which the batch deletes: until then, frames still count there.
-        tx.late.append(begin)
+        tx.counter_starts.append(begin)
 
         def undo() -> None:
             if before is None:
