@@ -131,6 +131,8 @@ def test_the_sentence_speaks_of_a_fault_that_is_still_there(address: str) -> Non
         )
         silent = "() => M.by('sentence').innerText.includes('RoCEv2 has been silent for')"
         page.wait_for_function(silent)
+        # The jump goes to an earlier frame, in which RoCEv2 must be silent, too.
+        page.wait_for_function("() => M.app.source.timeline.frames.at(-3).t_ms > M.app.story.silent.rocev2")
         # After a jump far behind the cut, the page still shows how long RoCEv2 has been silent.
         page.evaluate(
             "M.SHOWN_MS = 1e-6; M.app.source.timeline.seek(M.app.source.timeline.frames.length - 2)"
